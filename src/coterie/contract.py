@@ -1,0 +1,158 @@
+"""What a rule may know and must say: the one contract that every engine keeps.
+
+A rule describes ONE node and does no I/O. It is written over the last dimension: `params` is `[P]` on a real peer and
+`[n, P]` (or a block of rows, or for coordinate-wise rules of columns) in the simulator, and the code is the same. Scalars
+of a node are `[..., 1]`, so that they broadcast in both.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+State = dict[str, Tensor]
+Fields = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each named tensor of a model stands in its row of the parameter matrix."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """First and last-plus-one column of each tensor."""
+        ends = [0]
+        for shape in self.shapes:
+            ends.append(ends[-1] + torch.Size(shape).numel())
+        return list(zip(ends[:-1], ends[1:], strict=True))
+
+    @property
+    def size(self) -> int:
+        """The number of columns: P."""
+        return sum(torch.Size(shape).numel() for shape in self.shapes)
+
+    def views(self, x: Tensor) -> dict[str, Tensor]:
+        """`[..., P]` as named tensors `[..., *shape]`, sharing memory."""
+        return {
+            name: x[..., a:b].unflatten(-1, shape or (1,)) if shape else x[..., a]
+            for name, shape, (a, b) in zip(self.names, self.shapes, self.spans, strict=True)
+        }
+
+    def map(self, formula: Callable[..., Tensor], *xs: Tensor) -> Tensor:
+        """The same formula, tensor by tensor: each call sees `[..., size of that tensor]`."""
+        return torch.cat([formula(*(x[..., a:b] for x in xs)) for a, b in self.spans], dim=-1)
+
+
+@dataclass(frozen=True)
+class Me:
+    """What a node knows of itself. In the simulator the tensors hold one row per node."""
+
+    node: Tensor
+    size: Tensor
+    degree: Tensor
+    labels: Tensor
+    seed: int
+    round: int
+    layout: Layout
+    """The model's tensors. Of no use to a rule with `span = "coordinate"`, which may see any block of columns."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """What one node tells another: named tensors, and the sender's number of training samples."""
+
+    fields: Fields
+    size: Tensor
+    round: int = 0
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.fields[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.fields
+
+
+@dataclass(frozen=True)
+class Term:
+    """A summand made of one message: the sender's own scalars only, not normalised."""
+
+    value: Tensor
+    weight: Tensor | float = 1.0
+
+
+class Inbox(Protocol):
+    """The sum of what a node heard in one exchange; ω is the weight of the link, 1 for oneself."""
+
+    @property
+    def count(self) -> Tensor:
+        """How many neighbours were heard, `[..., 1]`."""
+        ...
+
+    def __contains__(self, term: str) -> bool:
+        """Whether anyone's message was lifted to this term."""
+        ...
+
+    def sum(self, term: str, own: bool = False) -> Tensor:
+        """Σ ω·weight·value over the neighbours heard (and oneself)."""
+        ...
+
+    def mean(self, term: str, own: bool = False) -> Tensor:
+        """Σ ω·weight·value / Σ ω·weight."""
+        ...
+
+    def rows(self, field: str, own: bool = False) -> Tensor:
+        """The raw field of everyone heard (oneself last), `[..., count, F]`; for rules with `raw = True`."""
+        ...
+
+
+class Data(Protocol):
+    """A node's own training data, seen only through gradients."""
+
+    def grads(self, params: Tensor, size: int = 100, batches: int | None = None) -> Iterator[Tensor]:
+        """The mean cross-entropy gradient `[..., P]` of each batch at ANY parameters: eval mode, fixed order.
+
+        A node that has fewer batches than its neighbours in a stack gets zeros once its own are spent.
+        """
+        ...
+
+
+class Rule:
+    """How a node merges what it hears. Override what differs; a rule is a frozen dataclass whose fields are its settings."""
+
+    span: Literal["coordinate", "model"] = "coordinate"
+    """`coordinate`: every column is merged alike and alone. `model`: the rule must see whole rows."""
+    raw: bool = False
+    """Whether `merge` asks for `inbox.rows`: then a peer must keep every neighbour's model."""
+    observes: bool = False
+    """Whether `observe` is to be called after local training."""
+    answers: bool = False
+    """Whether each neighbour heard is to be answered, before the merge, with what `answer` says."""
+
+    def init(self, me: Me, params: Tensor) -> State:
+        """The node's memory before the first round; it may be changed by `observe` and `merge` only."""
+        return {}
+
+    def observe(self, me: Me, params: Tensor, state: State, data: Data) -> State:
+        """Look at one's own data after training."""
+        return state
+
+    def send(self, me: Me, params: Tensor, state: State) -> Fields:
+        """What every neighbour is told; nothing at all if empty."""
+        return {"w": params}
+
+    def lift(self, message: Message) -> dict[str, Term]:
+        """What a message adds to the sums, applied on arrival, so that it need not be kept."""
+        return {"w": Term(message["w"], message.size)}
+
+    def answer(self, me: Me, theirs: Message, data: Data) -> Fields:
+        """What goes back to the one neighbour who sent `theirs`; lifted as its other messages are."""
+        return {}
+
+    def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
+        """The parameters and memory after hearing; never called with an empty inbox."""
+        return inbox.mean("w", own=True), state

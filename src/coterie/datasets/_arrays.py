@@ -1,0 +1,90 @@
+"""From NumPy arrays, as files hold them, to the tensors of a data set."""
+
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.datasets import Dataset
+from coterie.datasets._files import damaged
+from coterie.errors import DataError
+
+KEYS = ("x_train", "y_train", "x_test", "y_test")
+
+
+class Arrays(NamedTuple):
+    """Samples and labels as they stand in the files."""
+
+    train_x: NDArray[Any]
+    train_y: NDArray[Any]
+    test_x: NDArray[Any]
+    test_y: NDArray[Any]
+
+
+def read_npz(path: Path) -> Arrays:
+    """The arrays x_train, y_train, x_test and y_test of an .npz file."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile) or not set(KEYS) <= set(archive.files):
+                raise ValueError(f"it needs the arrays {', '.join(KEYS)}")
+            return Arrays(*(archive[key] for key in KEYS))
+    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise damaged(path, error) from error
+
+
+def find_npz(place: Path, *names: str) -> Arrays | None:
+    """The arrays of the first of these .npz files that is in the folder."""
+    paths = (place / name for name in names)
+    return next((read_npz(path) for path in paths if path.is_file()), None)
+
+
+def images(
+    name: str,
+    arrays: Arrays,
+    *,
+    shape: tuple[int, int, int],
+    classes: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    normalise: bool,
+) -> Dataset:
+    """A data set of pictures in [0, 1], or, normalised, with about mean 0 and standard deviation 1 in each channel."""
+    tensors = []
+    for x, y in ((arrays.train_x, arrays.train_y), (arrays.test_x, arrays.test_y)):
+        pixels = floats(name, _channels_first(name, x, shape))
+        if normalise:
+            pixels.sub_(torch.tensor(mean).view(-1, 1, 1)).div_(torch.tensor(std).view(-1, 1, 1))
+        elif pixels.min() < 0 or pixels.max() > 1:
+            raise DataError(f"pixels of {name}", expected="bytes, or numbers from 0 to 1", got=f"up to {pixels.max():g}")
+        tensors += [pixels, labels(name, y)]
+    return Dataset(name, *tensors, classes=classes)
+
+
+def floats(name: str, x: NDArray[Any]) -> Tensor:
+    """The samples in float32, bytes scaled to [0, 1]; one copy, changed in place, because CIFAR is large."""
+    if not (np.issubdtype(x.dtype, np.integer) or np.issubdtype(x.dtype, np.floating)):
+        raise DataError(f"samples of {name}", expected="real numbers", got=x.dtype)
+    tensor = torch.from_numpy(x.astype(np.float32, order="C"))
+    return tensor.div_(255) if x.dtype == np.uint8 else tensor
+
+
+def labels(name: str, y: NDArray[Any]) -> Tensor:
+    """The labels in int64, [N] also where the file has [N, 1]."""
+    if not np.issubdtype(y.dtype, np.integer) and y.dtype != np.bool_:
+        raise DataError(f"labels of {name}", expected="whole numbers", got=y.dtype)
+    return torch.from_numpy(y.astype(np.int64).reshape(len(y) if y.ndim == 2 and y.shape[1] == 1 else y.shape))
+
+
+def _channels_first(name: str, x: NDArray[Any], shape: tuple[int, int, int]) -> NDArray[Any]:
+    channels, height, width = shape
+    if x.shape[1:] == (height, width, channels):
+        return np.moveaxis(x, -1, 1)
+    if x.shape[1:] in (shape, (height, width), (channels * height * width,)) and x.size == len(x) * np.prod(shape):
+        return x.reshape(-1, *shape)
+    raise DataError(f"pictures of {name}", expected=f"{channels}×{height}×{width} pixels each", got=list(x.shape[1:]))

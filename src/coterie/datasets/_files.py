@@ -1,0 +1,149 @@
+"""Where the files of a data set are: the user's folder, then the cache, then the publisher's server."""
+
+import contextlib
+import hashlib
+import http.client
+import os
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from coterie.errors import DataError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A published file: its name, its MD5 as published, and the servers that offer it."""
+
+    name: str
+    md5: str
+    urls: tuple[str, ...]
+
+
+class IncompleteError(DataError):
+    """Some files of a data set are in a folder, others are missing."""
+
+
+def incomplete(dataset: str, place: Path, missing: Sequence[str]) -> IncompleteError:
+    """The error for a folder that holds only part of a data set."""
+    return IncompleteError(f"{dataset} in {place} is incomplete", cure=f"Add {', '.join(missing)}.")
+
+
+def damaged(path: Path | str, why: object) -> DataError:
+    """The error for a file that cannot be read as what it should be."""
+    reason = " ".join(str(why).split()) or type(why).__name__
+    return DataError(f"{path} is damaged or of another format ({reason})", cure="Delete or replace it.")
+
+
+def cache_folder(dataset: str) -> Path:
+    """Where downloads of this data set are kept."""
+    if chosen := os.environ.get("COTERIE_CACHE"):
+        root = Path(chosen)
+    else:
+        root = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "coterie"
+    return root.expanduser() / "datasets" / dataset
+
+
+def places(folder: Path, dataset: str, also: Sequence[str] = ()) -> list[Path]:
+    """The folders in the user's folder that may hold this data set, the one with its name first."""
+    folder = folder.expanduser()
+    if not folder.is_dir():
+        raise DataError("no such data folder", expected="a folder", got=str(folder), cure="Check --data-dir or COTERIE_DATA.")
+    subfolders = [dataset, dataset.replace("_", "-"), *also]
+    return [place for place in [*(folder / name for name in subfolders), folder] if place.is_dir()]
+
+
+def load(
+    dataset: str,
+    folder: Path | None,
+    readers: Sequence[Callable[[Path], T | None]],
+    sources: Sequence[Source],
+    also: Sequence[str] = (),
+) -> T:
+    """What the first reader finds in the first place that has anything; else downloads the sources into the cache.
+
+    A reader returns None where it finds nothing and raises a DataError where it finds something it cannot use.
+    """
+    for place in places(folder, dataset, also) if folder is not None else ():
+        if (found := _first(readers, place)) is not None:
+            return found
+    cache = cache_folder(dataset)
+    with contextlib.suppress(IncompleteError):  # a download that was stopped half-way goes on below
+        if (found := _first(readers, cache)) is not None:
+            return found
+    for source in sources:
+        try:
+            download(source, cache / source.name)
+        except OSError as error:
+            raise _unobtainable(dataset, folder, cache, sources, error) from error
+    found = _first(readers, cache)
+    assert found is not None, f"no reader of {dataset} takes its own sources"
+    return found
+
+
+def download(source: Source, target: Path) -> None:
+    """Fetch a file from the first server that gives it whole, unless it is there; OSError if none does."""
+    if target.is_file():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    failures = []
+    for url in source.urls:
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            _check_md5(source, _copy(url, part))
+            os.replace(part, target)
+            return
+        except (OSError, http.client.HTTPException) as error:
+            failures.append(f"{urlsplit(url).netloc}: {' '.join(str(error).split()) or type(error).__name__}")
+        finally:
+            part.unlink(missing_ok=True)
+    raise OSError("; ".join(failures))
+
+
+def open_url(url: str) -> Any:
+    """The open response of a server; on its own so that a test can stand in for the network."""
+    return urllib.request.urlopen(urllib.request.Request(url, headers={"User-Agent": "coterie"}), timeout=30)
+
+
+def _first(readers: Sequence[Callable[[Path], T | None]], place: Path) -> T | None:
+    return next((found for read in readers if (found := read(place)) is not None), None)
+
+
+def _copy(url: str, target: Path) -> str:
+    """Write what the server sends to the target, with a progress bar; returns its MD5."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    digest = hashlib.md5(usedforsecurity=False)
+    with (
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
+        open_url(url) as response,
+        target.open("wb") as file,
+    ):
+        length = response.headers.get("Content-Length")
+        task = progress.add_task(f"downloading {urlsplit(url).path.rpartition('/')[2]}", total=int(length) if length else None)
+        while chunk := response.read(1 << 20):
+            file.write(chunk)
+            digest.update(chunk)
+            progress.advance(task, len(chunk))
+    return digest.hexdigest()
+
+
+def _check_md5(source: Source, md5: str) -> None:
+    if md5 != source.md5:
+        raise OSError(f"{source.name} came with checksum {md5} instead of {source.md5}")
+
+
+def _unobtainable(dataset: str, folder: Path | None, cache: Path, sources: Sequence[Source], why: OSError) -> DataError:
+    files = ", ".join(source.name for source in sources)
+    there = folder / dataset.replace("_", "-") if folder is not None else cache
+    or_else = "the folder given" if folder is not None else "or into a folder of yours that you give"
+    cure = f"Put {files} into {there}, {or_else} with --data-dir or COTERIE_DATA."
+    return DataError(f"{dataset} is not on this machine and cannot be downloaded ({why})", cure=cure)

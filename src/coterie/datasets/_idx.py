@@ -1,0 +1,94 @@
+"""The idx format of MNIST and its relatives: a big-endian header, then bytes; often compressed with gzip."""
+
+import gzip
+import hashlib
+import math
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.datasets._arrays import Arrays
+from coterie.datasets._files import damaged, incomplete
+from coterie.errors import DataError
+
+# MNIST and Fashion-MNIST use the same file names, so a file in the wrong folder is read without complaint. The digest of
+# the 60,000 training labels tells them apart.
+TRAINING_LABELS = {
+    "MNIST_DIGEST": "mnist",
+    "FASHION_DIGEST": "fashion_mnist",
+}
+
+
+def parse(data: bytes, source: Path | str) -> NDArray[Any]:
+    """The array of bytes in an idx file, which may be compressed."""
+    try:
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+        zeros, kind, dimensions = struct.unpack_from(">HBB", data)
+        if zeros != 0 or kind != 8 or not 1 <= dimensions <= 4:
+            raise ValueError("not an idx file of bytes")
+        shape = struct.unpack_from(f">{dimensions}I", data, 4)
+        start = 4 + 4 * dimensions
+        if len(data) - start != math.prod(shape):
+            raise ValueError(f"its header promises {math.prod(shape)} bytes, it has {len(data) - start}")
+    except (OSError, EOFError, ValueError, struct.error, zlib.error) as error:
+        raise damaged(source, error) from error
+    return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
+
+
+def find_four(place: Path, dataset: str, train: str, test: str) -> Arrays | None:
+    """The four idx files of a data set in this folder, whose names begin with `train` and `test`."""
+    stems = _stems(train, test)
+    found = [_spelled(place, stem, dimensions) for stem, dimensions in stems]
+    if not any(found):
+        return None
+    if missing := [f"{stem}-idx{d}-ubyte.gz" for (stem, d), path in zip(stems, found, strict=True) if path is None]:
+        raise incomplete(dataset, place, missing)
+    return _read(dataset, [path for path in found if path is not None], _read_bytes)
+
+
+def find_zip(place: Path, dataset: str, train: str, test: str, *names: str) -> Arrays | None:
+    """The four idx files of a data set in the first of these zip archives that is in this folder."""
+    for path in (place / name for name in names):
+        if not path.is_file():
+            continue
+        try:
+            with zipfile.ZipFile(path) as archive:
+                members = {PurePosixPath(member).name: member for member in archive.namelist()}
+                chosen = [members.get(f"{stem}-idx{d}-ubyte.gz", "") for stem, d in _stems(train, test)]
+                if not all(chosen):
+                    raise damaged(path, f"without the four files of {dataset}")
+                return _read(dataset, chosen, archive.read)
+        except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise damaged(path, error) from error
+    return None
+
+
+def _stems(train: str, test: str) -> list[tuple[str, int]]:
+    return [(f"{part}-{kind}", d) for part in (train, test) for kind, d in (("images", 3), ("labels", 1))]
+
+
+def _spelled(place: Path, stem: str, dimensions: int) -> Path | None:
+    spellings = (place / f"{stem}{dot}idx{dimensions}-ubyte{end}" for dot in "-." for end in (".gz", ""))
+    return next((path for path in spellings if path.is_file()), None)
+
+
+def _read_bytes(path: Path | str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise damaged(path, error) from error
+
+
+def _read(dataset: str, files: list[Any], read: Callable[[Any], bytes]) -> Arrays:
+    arrays = Arrays(*(parse(read(file), file) for file in files))
+    owner = TRAINING_LABELS.get(hashlib.md5(arrays.train_y.tobytes(), usedforsecurity=False).hexdigest(), dataset)
+    if owner != dataset:
+        raise DataError(f"{files[1]}", expected=dataset, got=owner, cure=f"Put each set into a folder of its own name.")
+    return arrays

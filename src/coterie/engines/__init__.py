@@ -1,0 +1,1 @@
+"""Engines: where the nodes live. One file each; found by looking."""

@@ -1,0 +1,1 @@
+"""Models: name to module. One file each; found by looking."""

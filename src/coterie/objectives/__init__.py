@@ -1,0 +1,1 @@
+"""Objectives: what local training minimises. One file each; found by looking."""

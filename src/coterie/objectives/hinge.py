@@ -1,0 +1,18 @@
+"""The loss of a support-vector machine."""
+
+from torch import Tensor
+
+from coterie.contract import Me
+
+
+def hinge(logits: Tensor, target: Tensor, me: Me, *, margin: float = 1.0, squared: bool = False) -> Tensor:
+    """How far the best wrong class comes within the margin of the true one; for a linear SVM.
+
+        loss = max(0, margin + max_{c≠y} z_c − z_y),   or its square
+
+    Reference: Crammer and Singer, On the Algorithmic Implementation of Multiclass Kernel-based Vector Machines, 2001
+    """
+    true = logits.gather(-1, target.unsqueeze(-1))
+    rival = logits.scatter(-1, target.unsqueeze(-1), float("-inf")).amax(dim=-1)
+    gap = (margin + rival - true.squeeze(-1)).clamp(min=0)
+    return gap.square() if squared else gap

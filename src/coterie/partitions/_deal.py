@@ -1,0 +1,77 @@
+"""What the partitions share: checks, the samples of each class, and dealing them out by a table of counts."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import ConfigError, DataError
+
+Indices = NDArray[np.int64]
+"""Positions of samples in the data set, or their labels."""
+
+
+def check(labels: Indices, nodes: int, per_node: int = 1) -> None:
+    """Refuse fewer than one node, and more than the samples can serve with `per_node` samples each."""
+    if nodes < 1:
+        raise DataError("too few nodes", expected="at least 1", got=nodes, cure="Set nodes to 1 or more.")
+    if nodes * per_node > len(labels):
+        raise DataError(
+            f"too few samples for {nodes} nodes",
+            expected=f"at least {nodes * per_node}",
+            got=len(labels),
+            cure="Use fewer nodes or more data.",
+        )
+
+
+def positive(name: str, value: float) -> None:
+    """Refuse a setting that must be a positive, finite number and is not."""
+    if not (np.isfinite(value) and value > 0):
+        raise ConfigError(f"{name} out of range", expected="a positive number", got=value, cure=f"Set {name} above 0.")
+
+
+def by_class(labels: Indices, rng: np.random.Generator) -> list[Indices]:
+    """The samples of each class that is present, in ascending order of class, each in random order."""
+    return [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
+
+
+def enough(labels: Indices, pools: list[Indices], least: int, why: str) -> None:
+    """Refuse a class with fewer than `least` samples."""
+    smallest = min(range(len(pools)), key=lambda c: len(pools[c]))
+    if len(pools[smallest]) < least:
+        raise DataError(
+            f"class {np.unique(labels)[smallest]} has too few samples",
+            expected=f"at least {least} ({why})",
+            got=len(pools[smallest]),
+            cure="Use fewer nodes, more data or another partition.",
+        )
+
+
+def deal(pools: list[Indices], counts: Indices) -> list[Indices]:
+    """Give node i the next `counts[i, c]` samples of pool c, for every i and c."""
+    assert all(counts[:, c].sum() <= len(pool) for c, pool in enumerate(pools))
+    # One piece more than there are nodes: the last is what nobody is given.
+    pieces = [np.split(pool, np.cumsum(counts[:, c])) for c, pool in enumerate(pools)]
+    return [np.sort(np.concatenate([piece[i] for piece in pieces])) for i in range(len(counts))]
+
+
+def fill(
+    wishes: NDArray[np.float64], size: int, supply: NDArray[np.int64], rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Counts [nodes, classes] with `size` samples a node, drawn from each node's class shares while the classes last.
+
+    All nodes draw at once, so that nobody's place in the queue matters. Of a class asked for more often than it has
+    samples, lots decide who gets them; those who got none draw again from their shares over the remaining classes.
+    """
+    counts = np.zeros(wishes.shape, np.int64)
+    left = supply.copy()
+    wanted = np.full(len(wishes), size)
+    assert wanted.sum() <= left.sum()
+    while wanted.any():  # every turn serves everyone or empties a class
+        shares = wishes * (left > 0)
+        shares[shares.sum(axis=1) == 0] = left > 0
+        asked = rng.multinomial(wanted, shares / shares.sum(axis=1, keepdims=True))
+        for c in np.flatnonzero(asked.sum(axis=0) > left):
+            asked[:, c] = rng.multivariate_hypergeometric(asked[:, c], left[c])
+        counts += asked
+        left -= asked.sum(axis=0)
+        wanted -= asked.sum(axis=1)
+    return counts

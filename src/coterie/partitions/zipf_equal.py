@@ -1,0 +1,36 @@
+from typing import Literal
+
+import numpy as np
+
+from coterie.partitions._deal import Indices, by_class, check, deal, fill, positive
+
+
+def zipf_equal(
+    labels: Indices,
+    nodes: int,
+    rng: np.random.Generator,
+    *,
+    alpha: float = 1.8,
+    order: Literal["rotate", "random"] = "rotate",
+) -> list[Indices]:
+    """Skew each node's labels by Zipf's law over its own ranking of the classes, with equal totals for all nodes.
+
+        share(i, c) ∝ rank_i(c)^−α,  total(i) = ⌊samples / nodes⌋
+
+    `rotate` starts the ranking, one random order of the classes for all, one class later on each node, so that classes
+    are asked for about equally often; `random` draws a ranking for each node. When a class has run out, a node's shares
+    are renormalised over the remaining ones. The fewer than `nodes` samples left over are not used.
+
+    Reference: Badie-Modiri, Boldrini, Valerio, Kertész, Karsai, Initialisation and Network Effects in Decentralised
+    Federated Learning, 2024
+    """
+    positive("alpha", alpha)
+    check(labels, nodes)
+    pools = by_class(labels, rng)
+    classes = len(pools)
+    if order == "rotate":
+        ranks = (rng.permutation(classes) - np.arange(nodes)[:, None]) % classes
+    else:
+        ranks = rng.permuted(np.tile(np.arange(classes), (nodes, 1)), axis=1)
+    wishes = np.power(1.0 + ranks, -alpha, dtype=np.float64)
+    return deal(pools, fill(wishes, len(labels) // nodes, np.array([len(pool) for pool in pools]), rng))

@@ -1,0 +1,135 @@
+"""Found, not registered: a part is one file in its room, and its parameters are its signature.
+
+A room is a folder of this package (`rules`, `topologies`, …); a part is a function or a class whose name, in lower case
+and without underscores, is that of its file. Keyword-only parameters of a function and the fields of a class are what a
+user may set. A user's own part is named by file or module: `./mine.py:Median`, `package.module:make`.
+"""
+
+import difflib
+import functools
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_type_hints
+
+from coterie.errors import ConfigError
+
+ROOMS = {
+    "rules": "how a node merges what it hears",
+    "objectives": "what local training minimises",
+    "initialisers": "where parameters start",
+    "optimisers": "how a gradient becomes a step",
+    "protocols": "who trains, sends and merges when",
+    "lessons": "what an aggregator does to the models it was handed",
+    "topologies": "who is whose neighbour",
+    "partitions": "which node holds which samples",
+    "datasets": "what is learnt",
+    "models": "what learns",
+    "engines": "where the nodes live",
+}
+"""The rooms a part can stand in, by what they decide."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A function or class found in a room, with what its docstring and signature say."""
+
+    room: str
+    name: str
+    target: Callable[..., Any]
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the docstring."""
+        return " ".join(self._paragraphs()[0].split()) if self._paragraphs() else ""
+
+    @property
+    def reference(self) -> str:
+        """What follows `Reference:` in the docstring: the paper."""
+        found = [p for p in self._paragraphs() if p.startswith("Reference:")]
+        return " ".join(found[0].removeprefix("Reference:").split()) if found else ""
+
+    @property
+    def body(self) -> str:
+        """The docstring between the first sentence and the reference: equation and remarks."""
+        return "\n\n".join(p for p in self._paragraphs()[1:] if not p.startswith("Reference:"))
+
+    @property
+    def parameters(self) -> dict[str, tuple[Any, Any]]:
+        """Name -> (annotation, default) of what a user may set; the default is `inspect.Parameter.empty` if there is none."""
+        signature = inspect.signature(self.target)
+        if inspect.isclass(self.target):
+            hints = get_type_hints(self.target, include_extras=True)
+            chosen: Iterable[inspect.Parameter] = signature.parameters.values()
+        else:
+            hints = get_type_hints(self.target, include_extras=True)
+            chosen = [p for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
+        return {p.name: (hints.get(p.name, Any), p.default) for p in chosen}
+
+    def make(self, **settings: Any) -> Any:
+        """The part with its parameters set: an instance of a class, or the function with them bound."""
+        return self.target(**settings) if inspect.isclass(self.target) else functools.partial(self.target, **settings)
+
+    def _paragraphs(self) -> list[str]:
+        return [p for p in (inspect.getdoc(self.target) or "").split("\n\n") if p.strip()]
+
+
+@functools.cache
+def names(room: str) -> tuple[str, ...]:
+    """The names of all parts in a room, in alphabetical order."""
+    package = importlib.import_module(f"coterie.{room}")
+    return tuple(sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")))
+
+
+def find(room: str, name: str) -> Part:
+    """The part called `name` in `room`, or the user's own if the name is `file.py:Thing` or `module:thing`."""
+    if ":" in name:
+        return _users_own(room, name)
+    stem = name.replace("-", "_")
+    if stem not in names(room):
+        raise unknown(room.removesuffix("s"), name, names(room), f"`coterie list {room}` shows all")
+    module = importlib.import_module(f"coterie.{room}.{stem}")
+    wanted = stem.replace("_", "")
+    found = [v for k, v in vars(module).items() if k.replace("_", "").lower() == wanted and callable(v)]
+    assert found, f"coterie/{room}/{stem}.py must define {stem} or a class of that name"
+    return Part(room, stem, found[0])
+
+
+def unknown(kind: str, name: str, known: Iterable[str], more: str = "") -> ConfigError:
+    """The error for a name that does not exist, with the nearest that does."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    cure = f"Did you mean {near[0]!r}?" if near else f"Choose from: {', '.join(known)}."
+    return ConfigError(f"unknown {kind} {name!r}", cure=f"{cure} {more}".strip())
+
+
+def _users_own(room: str, name: str) -> Part:
+    where, _, thing = name.rpartition(":")
+    try:
+        module = _load_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+    except ImportError as error:
+        raise ConfigError(f"cannot import {where!r} for {room.removesuffix('s')} {name!r} ({error})") from error
+    if not callable(getattr(module, thing, None)):
+        public = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
+        raise unknown(f"name in {where}", thing, public)
+    return Part(room, name, getattr(module, thing))
+
+
+def _load_file(path: Path) -> ModuleType:
+    path = path.expanduser().resolve()
+    if not path.is_file():
+        raise ConfigError("no such file", expected="a Python file", got=str(path), cure="Check the path before the colon.")
+    module_name = f"coterie_user_{path.stem}_{abs(hash(str(path))):x}"
+    if module_name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(module_name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[module_name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[module_name]

@@ -1,0 +1,97 @@
+"""Protocols: who trains, sends and merges when. One file each; found by looking.
+
+A protocol is one generator per node per round. It yields what to do and is handed the result; it moves no bytes and touches
+no tensor, so the simulator, the in-memory peers and a real network run it unchanged. Rounds are closed: what is sent in a
+round is received in it, or lost.
+"""
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Nodes = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node stands: whom it hears, who hears it, and which round it is."""
+
+    node: int
+    neighbours: Nodes
+    audience: Nodes
+    round: int
+    seed: int
+    memory: dict[str, int] = field(default_factory=dict)
+    """The protocol's own memory at this node, kept from round to round and in checkpoints."""
+
+
+class Heard(Mapping[int, Any]):
+    """The packets a `Receive` brought, by sender; engines subclass it with what they keep in hand."""
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train one's model on one's own data."""
+
+
+@dataclass(frozen=True)
+class Observe:
+    """Let the rule look at one's own data."""
+
+
+@dataclass(frozen=True)
+class Send:
+    """Send a packet to some nodes: the rule's message if `packet` is None, else one that was received, answered or taught.
+
+    `model` sends the bare parameters instead of what the rule says.
+    """
+
+    to: Nodes
+    tag: str = "model"
+    packet: Any = None
+    model: bool = False
+
+
+@dataclass(frozen=True)
+class Receive:
+    """Wait for packets with this tag from these nodes, or until the deadline; gives what came (`Heard`)."""
+
+    senders: Nodes
+    tag: str = "model"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Let the rule answer everyone heard; gives one packet per neighbour."""
+
+    heard: Heard
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Let the rule merge what was heard, and the answers if there are any."""
+
+    heard: Heard
+    answers: Heard | None = None
+
+
+@dataclass(frozen=True)
+class Adopt:
+    """Take a packet's parameters for one's own."""
+
+    packet: Any
+
+
+@dataclass(frozen=True)
+class Teach:
+    """Apply a lesson to the models heard and one's own; gives one packet per node, one's own included."""
+
+    heard: Heard
+    lesson: Any
+
+
+Op = Train | Observe | Send | Receive | Answer | Merge | Adopt | Teach
+Round = Generator[Op, Any, None]

@@ -1,0 +1,50 @@
+"""One node gathers everyone's models, teaches or averages them, and gives them back."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from coterie.contract import Rule
+from coterie.parts import find
+from coterie.protocols import Adopt, Place, Receive, Round, Send, Teach, Train
+
+
+@dataclass(frozen=True)
+class Aggregator:
+    """Everyone trains, hands the model to one node, and takes back what its lesson made of it.
+
+        round:  w_i ← train(w_i);  the hub:  {w_i} ← lesson({w_i});  w_i ← what came back
+
+    With the lesson `average` this is FedAvg, the hub being one of the trainers; the numbers are those of DecAvg on the
+    complete graph. Nodes out of the hub's reach, or unheard, keep their own model.
+
+    Reference: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, 2017
+    """
+
+    hub: int = 0
+    lesson: str = "average"
+
+    def round(self, place: Place, rule: Rule, start: str) -> Round:
+        hub = np.array([self.hub])
+        if place.round == 1 and start == "merge":
+            yield from self._exchange(place, hub, "start")
+        yield Train()
+        yield from self._exchange(place, hub, "model")
+
+    def _exchange(self, place: Place, hub: np.ndarray, tag: str) -> Round:
+        if place.node != self.hub:
+            reaches = self.hub in place.audience
+            if reaches:
+                yield Send(hub, tag, model=True)
+                back = yield Receive(hub, f"{tag} back")
+                if back:
+                    yield Adopt(back[self.hub])
+            return
+        heard = yield Receive(place.neighbours, tag)
+        if heard:
+            taught = yield Teach(heard, find("lessons", self.lesson).make())
+            for node, packet in taught.items():
+                if node == self.hub:
+                    yield Adopt(packet)
+                else:
+                    yield Send(np.array([node]), f"{tag} back", packet)

@@ -1,0 +1,274 @@
+"""Figures from records: learning curves and the spread over nodes.
+
+The file's ending chooses the format (png, pdf, svg). Figures are built without pyplot, so drawing neither opens a window nor leaves state behind.
+"""
+
+import textwrap
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from coterie.errors import RunError
+from coterie.parts import unknown
+from coterie.report.statistics import REFERENCE, complete, last_round, mean_ci, methods, per_seed, tidy
+
+X = Literal["round", "sent_bytes", "batches"]
+Values = np.ndarray[Any, np.dtype[np.float64]]
+AXES = {"round": "communication round", "sent_bytes": "sent per node", "batches": "mini-batches computed per node"}
+TITLES = {"round": "round", "sent_bytes": "bytes sent", "batches": "work done"}
+UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
+
+
+class Look(NamedTuple):
+    """How a method's line is drawn."""
+
+    colour: str
+    style: Any
+
+
+# Okabe and Ito's colours, which the colour-blind can tell apart, less the yellow, which nobody sees on white.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+STYLES: tuple[Any, ...] = ("-", (0, (6, 1, 1, 1)), (0, (3, 1)))
+STILL: Any = (0, (1, 1.5))
+INK, FAINT, BOUND = "#222222", "#DDDDDD", Look("#444444", (0, (6, 4)))
+LOOK: Any = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#888888",
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": "#555555",
+    "ytick.color": "#555555",
+    "axes.axisbelow": True,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 12,
+    "axes.titleweight": "bold",
+    "legend.frameon": False,
+    "savefig.dpi": 150,
+    "savefig.bbox": "tight",
+    "savefig.facecolor": "white",
+    "svg.fonttype": "none",
+}
+
+
+class Curve(NamedTuple):
+    """One method's curve: places on the x axis, means, and the band's edges (NaN where there is none)."""
+
+    x: Values
+    mean: Values
+    low: Values
+    high: Values
+
+
+def plot_accuracy(
+    records: pl.DataFrame,
+    path: Path,
+    x: X = "round",
+    column: str = "test_accuracy",
+    log_x: bool = False,
+    reference: str = REFERENCE,
+) -> Path:
+    """Draw the mean over nodes of a column against rounds, bytes or batches, one line per method.
+
+    The band is the 95 % confidence interval over seeds or, where every method has one seed, the middle 80 % of nodes.
+    The reference method is a dashed line at its last value; a method that never moves along x (it sends nothing) is a
+    dotted one.
+    """
+    if x not in AXES:
+        raise unknown("axis", x, AXES)
+    records = complete(tidy(records))
+    looks, seeds = _looks(records, reference), _seeds(records)
+    curves = {m: _curve(records.filter(pl.col("method") == m), x, column, seeds > 1) for m in looks}
+    curves = {m: curve for m, curve in curves.items() if len(curve.x)}
+    if not curves:
+        raise RunError(f"there is nothing to draw: {column!r} against {x!r} holds no numbers")
+    unit, scale = _unit(max(float(c.x.max()) for c in curves.values())) if x == "sent_bytes" else ("", 1.0)
+    with mpl.rc_context(LOOK):
+        figure = Figure(figsize=(7.2, 4.2))
+        axes = figure.subplots()
+        for method, curve in curves.items():
+            _draw(axes, curve._replace(x=curve.x / scale), looks[method], _label(method), log_x)
+        if log_x:
+            axes.set_xscale("log")
+        elif x == "round":
+            axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        _limit_y(axes, list(curves.values()), column)
+        name = column.replace("_", " ")
+        _entitle(axes, f"{name.capitalize()} by {TITLES[x]}", _band_note(seeds))
+        axes.set_xlabel(AXES[x] + (f" ({unit})" if unit else ""))
+        axes.set_ylabel(f"{name}, mean over nodes")
+        axes.grid(axis="y", color=FAINT, linewidth=0.7)
+        _legend(axes, {_label(m): float(c.mean[-1]) for m, c in curves.items()}, best_low="accuracy" not in column)
+        return _save(figure, path)
+
+
+def plot_spread(records: pl.DataFrame, path: Path, reference: str = REFERENCE) -> Path:
+    """Draw the accuracy of every node at the last round: a box per method over its nodes, the best median on top."""
+    records = complete(tidy(records))
+    looks = _looks(records, reference)
+    ends = last_round(records).drop_nulls("test_accuracy")
+    values = {m: ends.filter(pl.col("method") == m)["test_accuracy"].to_numpy() for m in methods(ends)}
+    if not values:
+        raise RunError("there is nothing to draw: no node has a test accuracy at the last round")
+    boxes = sorted((m for m in values if looks[m] != BOUND), key=lambda m: float(np.median(values[m])))
+    with mpl.rc_context(LOOK):
+        figure = Figure(figsize=(7.2, 1.2 + 0.5 * len(values)))
+        axes = figure.subplots()
+        for place, method in enumerate(boxes):
+            _box(axes, values[method], place, looks[method].colour)
+        for method in set(values) - set(boxes):
+            line = axes.axvline(float(values[method].mean()), color=BOUND.colour, linestyle=BOUND.style, linewidth=1.2)
+            axes.legend([line], [_label(method)], loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        axes.set_yticks(range(len(boxes)), [_label(m) for m in boxes], color=INK)
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.set_ylim(-0.6, len(boxes) - 0.4)
+        pooled = f", {_seeds(records)} seeds pooled" if _seeds(records) > 1 else ""
+        _entitle(
+            axes, "Test accuracy of every node", f"Last round{pooled}; box: quartiles; whiskers: 1.5 × their range"
+        )
+        axes.set_xlabel("test accuracy")
+        axes.grid(axis="x", color=FAINT, linewidth=0.7)
+        return _save(figure, path)
+
+
+def plot_all(records: pl.DataFrame, folder: Path, reference: str = REFERENCE) -> list[Path]:
+    """Write accuracy.png, loss.png, accuracy_by_bytes.png and spread.png, leaving out those with nothing to draw."""
+    known = complete(tidy(records))
+    accuracy, loss = known["test_accuracy"].count() > 0, known["test_loss"].count() > 0
+    written = []
+    if accuracy:
+        written.append(plot_accuracy(records, folder / "accuracy.png", reference=reference))
+    if loss:
+        written.append(plot_accuracy(records, folder / "loss.png", column="test_loss", reference=reference))
+    if accuracy and known["sent_bytes"].sum() > 0:
+        written.append(plot_accuracy(records, folder / "accuracy_by_bytes.png", x="sent_bytes", reference=reference))
+    if last_round(known)["test_accuracy"].count():
+        written.append(plot_spread(records, folder / "spread.png", reference))
+    return written
+
+
+def _curve(mine: pl.DataFrame, x: str, column: str, over_seeds: bool) -> Curve:
+    """The rounds of one method at which both axes have a finite value."""
+    places = mine.group_by("round").agg(pl.col(x).mean().cast(pl.Float64).alias("x")) if x != "round" else None
+    points = []
+    for (number,), values in per_seed(mine, column).group_by("round", maintain_order=True):
+        mean, half = mean_ci(values["value"])
+        low, high = (
+            (mean - half, mean + half) if over_seeds else _middle(mine.filter(pl.col("round") == number)[column])
+        )
+        points.append((number, mean, low, high))
+    table = pl.DataFrame(points, schema=["round", "mean", "low", "high"], orient="row")
+    table = table.with_columns(x=pl.col("round")) if places is None else table.join(places, on="round", how="left")
+    table = table.drop_nulls("x").filter(pl.col("mean").is_finite()).sort("round")
+    return Curve(*(table[c].cast(pl.Float64).fill_null(np.nan).to_numpy() for c in ("x", "mean", "low", "high")))
+
+
+def _middle(values: pl.Series) -> tuple[float, float]:
+    known = values.drop_nulls().to_numpy()
+    return (float(np.quantile(known, 0.1)), float(np.quantile(known, 0.9))) if len(known) > 1 else (np.nan, np.nan)
+
+
+def _looks(records: pl.DataFrame, reference: str) -> dict[str, Look]:
+    """A look per method by its place in the records, so that it is the same in every figure.
+
+    The reference method is a bound for the others; alone, it is a method like any.
+    """
+    names = methods(records)
+    bound = {reference: BOUND} if reference in names and len(names) > 1 else {}
+    others = [m for m in names if m not in bound]
+    n = len(PALETTE)
+    return {m: Look(PALETTE[i % n], STYLES[i // n % len(STYLES)]) for i, m in enumerate(others)} | bound
+
+
+def _draw(axes: Axes, curve: Curve, look: Look, label: str, log_x: bool) -> None:
+    if look == BOUND:
+        axes.axhline(curve.mean[-1], color=look.colour, linestyle=look.style, linewidth=1.2, label=label)
+    elif curve.x[0] == curve.x[-1] and len(curve.x) > 1:
+        axes.axhline(curve.mean[-1], color=look.colour, linestyle=STILL, linewidth=1.5, label=label)
+    else:
+        # A logarithmic axis has no place for the start.
+        x, mean, low, high = (a[curve.x > 0] for a in curve) if log_x else curve
+        axes.fill_between(x, low, high, color=look.colour, alpha=0.15, linewidth=0)
+        marks = "o" if len(x) < 30 else ""
+        line = axes.plot(x, mean, color=look.colour, linestyle=look.style, linewidth=1.8, marker=marks, label=label)
+        line[0].set_markersize(3)
+
+
+def _limit_y(axes: Axes, curves: list[Curve], column: str) -> None:
+    """Let the means, not the bands, choose the range: two seeds' interval can be wider than all there is to see."""
+    means = np.concatenate([c.mean for c in curves])
+    low, high = float(means.min()), float(means.max())
+    margin = 0.06 * (high - low) or 0.05 * abs(high) or 0.05
+    if low > 0 and high > 100 * low and "accuracy" not in column:
+        axes.set_yscale("log")
+        axes.set_ylim(low / 1.3, high * 1.3)
+    else:
+        axes.set_ylim(low - margin, min(high + margin, 1.005) if "accuracy" in column else high + margin)
+
+
+def _legend(axes: Axes, last: dict[str, float], best_low: bool) -> None:
+    """Beside the axes and best first, which is mostly the order in which the lines end."""
+    lines = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    order = sorted(last, key=lambda label: last[label], reverse=not best_low)
+    axes.legend([lines[m] for m in order], order, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+def _box(axes: Axes, values: Values, place: int, colour: str) -> None:
+    # Nodes are spread over the height of the box by the golden ratio: even, and the same each time.
+    height = (np.arange(len(values)) * 0.618034 % 1 - 0.5) * 0.4
+    axes.scatter(values, place + height, s=6, color=colour, alpha=0.35, linewidth=0)
+    axes.boxplot(
+        [values],
+        positions=[place],
+        orientation="horizontal",
+        widths=0.5,
+        showfliers=False,
+        patch_artist=True,
+        boxprops={"facecolor": (colour, 0.15), "edgecolor": colour},
+        whiskerprops={"color": colour},
+        capprops={"color": colour},
+        medianprops={"color": colour, "linewidth": 2.2},
+    )
+
+
+def _seeds(records: pl.DataFrame) -> int:
+    """The most seeds that any method has."""
+    return max(records.filter(pl.col("method") == m)["seed"].n_unique() for m in methods(records))
+
+
+def _band_note(seeds: int) -> str:
+    return (
+        f"Band: 95 % confidence interval over {seeds} seeds"
+        if seeds > 1
+        else "One seed; band: the middle 80 % of nodes"
+    )
+
+
+def _unit(largest: float) -> tuple[str, float]:
+    return next((unit, scale) for unit, scale in UNITS if largest >= scale or scale == 1.0)
+
+
+def _entitle(axes: Axes, title: str, note: str) -> None:
+    axes.set_title(title, pad=22)
+    axes.annotate(note, (0, 1), (0, 7), "axes fraction", textcoords="offset points", fontsize=8.5, color="#666666")
+
+
+def _label(method: str) -> str:
+    """A method's name as matplotlib draws it literally: no mathematics, no hidden label, no endless line."""
+    text = textwrap.fill(method, 26).replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    return path

@@ -1,0 +1,141 @@
+"""A summary for people to read: on the terminal, in Markdown, and as cells for a page."""
+
+import math
+from typing import Any
+
+import polars as pl
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+UNKNOWN = "—"
+NEVER = "-"
+
+
+def humanise(count: float | None) -> str:
+    """Bytes in decimal units: 12 400 000 is `12.4 MB`."""
+    if count is None or not math.isfinite(count):
+        return UNKNOWN
+    units = ["B", "kB", "MB", "GB", "TB", "PB"]
+    # The mantissa is compared as it will be printed, so that 999 999 is 1.0 MB and not 1000.0 kB.
+    while len(units) > 1 and round(count, 1) >= 1000:
+        count, units = count / 1000, units[1:]
+    return f"{count:.0f} B" if units[0] == "B" else f"{count:.1f} {units[0]}"
+
+
+def headers(summary: pl.DataFrame) -> list[str]:
+    """The column headings, the method first."""
+    run = [] if _alike(summary) else ["seeds", "round"]
+    shares = [f"to {name} %" for name in _levels(summary)]
+    return ["method", *run, "accuracy", "spread", *shares, "macro F1", "loss", "sent/node", "sent in all"]
+
+
+def cells(summary: pl.DataFrame) -> list[list[str]]:
+    """The rows of a summary as text, in the order of `headers`."""
+    alike = _alike(summary)
+    return [_cells(row, _levels(summary), alike) for row in summary.iter_rows(named=True)]
+
+
+def title(summary: pl.DataFrame) -> str:
+    """What the table shows and what its shares are shares of."""
+    row = summary.row(0, named=True)
+    where = f"round {row['round']}, {_count(row['seeds'], 'seed')}" if _alike(summary) else "the last round"
+    if not _levels(summary):
+        return f"Test accuracy at {where}"
+    whose = row["reference"] if summary["bound"].any() else f"the best method, {row['reference']}"
+    return f"Test accuracy at {where}; rounds to a share of that of {whose} ({_number(row['reference_accuracy'])})"
+
+
+def notes(summary: pl.DataFrame) -> list[str]:
+    """What a reader of this table has to know, and nothing that does not apply to it."""
+    said = []
+    late = summary.filter(pl.col("seeds") < pl.col("seeds_run"))
+    if late.height:
+        said.append(f"Seeds that stopped before the last round are left out: {', '.join(late['method'])}.")
+    if summary["round"].n_unique() > 1:
+        said.append("The methods did not end at the same round.")
+    if summary["missing"].sum() > 0:
+        lost = (f"{m} {n}" for m, n in summary.filter(pl.col("missing") > 0).select("method", "missing").iter_rows())
+        said.append(f"Nodes without an accuracy, left out of the means: {', '.join(lost)}.")
+    if (summary["seeds"] == 1).any():
+        said.append(f"One seed has no confidence interval ({UNKNOWN}).")
+    levels = _levels(summary)
+    if any((summary[f"reached_{name}"] == 0).any() for name in levels):
+        said.append(f"{NEVER}: never reached.")
+    if any(((summary[f"reached_{n}"] > 0) & (summary[f"reached_{n}"] < summary["seeds"])).any() for n in levels):
+        said.append("(2/3): only two of three seeds reached it; their mean.")
+    return said
+
+
+def render(summary: pl.DataFrame) -> Table:
+    """The summary as a table for the terminal; the reference method stands last, marked as the bound."""
+    table = Table(
+        title=title(summary), caption=" ".join(notes(summary)) or None, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    table.title_justify = table.caption_justify = "left"
+    for name in headers(summary):
+        # Only a method's name may break: half a number would be read as a number.
+        first = name == "method"
+        table.add_column(name, justify="left" if first else "right", overflow="fold", no_wrap=not first)
+    for row, bound in zip(cells(summary), summary["bound"], strict=True):
+        # Text, because a method's name may hold square brackets, which are markup to rich.
+        table.add_row(*map(Text, row), style="dim" if bound else None)
+    return table
+
+
+def to_markdown(summary: pl.DataFrame) -> str:
+    """The summary as a Markdown table with its title above and its notes below."""
+    names = headers(summary)
+    rule = [":--", *["--:"] * (len(names) - 1)]
+    lines = ["| " + " | ".join(row) + " |" for row in [names, rule, *([_plain(c) for c in r] for r in cells(summary))]]
+    return "\n".join([f"**{_plain(title(summary))}**", "", *lines, *(f"\n{_plain(n)}" for n in notes(summary))]) + "\n"
+
+
+def _alike(summary: pl.DataFrame) -> bool:
+    """Whether all methods have the same seeds and last round: then the title says so, and no column has to."""
+    return (
+        summary.select("seeds", "seeds_run", "round").n_unique() == 1 and summary["seeds"][0] == summary["seeds_run"][0]
+    )
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def _cells(row: dict[str, Any], levels: list[str], alike: bool) -> list[str]:
+    seeds = f"{row['seeds']}" if row["seeds"] == row["seeds_run"] else f"{row['seeds']} of {row['seeds_run']}"
+    return [
+        f"{row['method']} (bound)" if row["bound"] else row["method"],
+        *([] if alike else [seeds, f"{row['round']}"]),
+        f"{_number(row['accuracy'])} ± {_number(row['accuracy_ci'])}",
+        _number(row["spread"]),
+        *(_rounds(row[f"rounds_to_{name}"], row[f"reached_{name}"], row["seeds"]) for name in levels),
+        _number(row["f1"]),
+        _number(row["loss"]),
+        humanise(row["sent_bytes"]),
+        humanise(row["sent_bytes_total"]),
+    ]
+
+
+def _levels(summary: pl.DataFrame) -> list[str]:
+    return [c.removeprefix("rounds_to_") for c in summary.columns if c.startswith("rounds_to_")]
+
+
+def _number(value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return UNKNOWN
+    return f"{value:.3f}" if abs(value) < 1000 else f"{value:.3g}"
+
+
+def _rounds(time: float | None, reached: int, seeds: int) -> str:
+    if time is None:
+        return NEVER
+    rounds = f"{time:.1f}".removesuffix(".0")
+    return rounds if reached == seeds else f"{rounds} ({reached}/{seeds})"
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown shows as it is: no cell ends early, no tag opens."""
+    for special, shown in (("&", "&amp;"), ("<", "&lt;"), ("|", r"\|"), ("*", r"\*"), ("_", r"\_"), ("`", r"\`")):
+        text = text.replace(special, shown)
+    return " ".join(text.split())

@@ -1,0 +1,1 @@
+"""Rules: how a node merges what it hears. One file each; found by looking."""

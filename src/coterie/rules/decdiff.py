@@ -1,0 +1,30 @@
+"""A bounded step towards the neighbours' average."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from coterie.contract import Inbox, Me, Rule, State
+
+
+@dataclass(frozen=True)
+class DecDiff(Rule):
+    """A step towards the neighbours' average whose length stays below one, in each tensor or in the whole model.
+
+        w̄_i = Σ_{j∈N_i} ω_ij |D_j| w_j / Σ_{j∈N_i} ω_ij |D_j|
+        w_i ← w_i + (w̄_i − w_i) / (‖w̄_i − w_i‖₂ + s)
+
+    Reference: Valerio et al., Coordination-free Decentralised Federated Learning on Complex Networks, 2023, Eq. 5
+    """
+
+    span = "model"
+    s: float = 1.0
+    norm: Literal["tensor", "model"] = "tensor"
+
+    def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
+        def step(d: Tensor) -> Tensor:
+            return d / (d.norm(dim=-1, keepdim=True) + self.s)
+
+        difference = inbox.mean("w") - params
+        return params + (me.layout.map(step, difference) if self.norm == "tensor" else step(difference)), state

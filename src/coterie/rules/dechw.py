@@ -1,0 +1,61 @@
+"""Averaging weighted by second-order information."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from coterie.contract import Data, Fields, Inbox, Me, Message, Rule, State, Term
+
+
+@dataclass(frozen=True)
+class DecHW(Rule):
+    """Every parameter averaged with the weights that the Gauss–Newton diagonal gives it.
+
+        h_i = Σ_batches (∂ loss/∂w)²,  h_i ← h_i / ‖h_i‖₂,  Ĥ_i ← Ĥ_i + β h_i   (Ĥ_i ← h_i at first)
+        w_in ← Σ_{j∈N_i∪{i}} ω_ij Ĥ_jn w_jn / Σ_{j∈N_i∪{i}} ω_ij Ĥ_jn;   by data size where the sum of Ĥ is zero
+
+    Settings: `theta` rounds of exchanging Ĥ, after which weights come from the data sizes (DecHW*); `batch_size` and at
+    most `batches` batches for the diagonal.
+
+    Reference: DecHW: Heterogeneous Decentralized Federated Learning Exploiting Second-Order Information, Eqs. 5–8
+    """
+
+    observes = True
+    beta: float = 1.0
+    theta: int | None = None
+    batch_size: int = 100
+    batches: int | None = None
+
+    def _exchanges(self, round: int) -> bool:
+        return self.theta is None or round <= self.theta
+
+    def init(self, me: Me, params: Tensor) -> State:
+        return {"h": torch.zeros_like(params), "seen": torch.zeros_like(me.size)}
+
+    def observe(self, me: Me, params: Tensor, state: State, data: Data) -> State:
+        if not self._exchanges(me.round):
+            return state
+        h = torch.zeros_like(params)
+        for gradient in data.grads(params, self.batch_size, self.batches):
+            h.addcmul_(gradient, gradient)
+        norm = h.norm(dim=-1, keepdim=True)
+        h.div_(torch.where(norm > 0, norm, 1.0))
+        h = torch.where(state["seen"] > 0, state["h"] + self.beta * h, h)
+        return {"h": h, "seen": torch.ones_like(state["seen"])}
+
+    def send(self, me: Me, params: Tensor, state: State) -> Fields:
+        return {"w": params, "h": state["h"]} if self._exchanges(me.round) else {"w": params}
+
+    def lift(self, message: Message) -> dict[str, Term]:
+        terms = {"w": Term(message["w"], message.size)}
+        if "h" in message:
+            terms |= {"h": Term(message["h"]), "hw": Term(message["h"] * message["w"])}
+        return terms
+
+    def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
+        average = inbox.mean("w", own=True)
+        if "h" not in inbox:
+            return average, state
+        curvature = inbox.sum("h", own=True)
+        return torch.where(curvature > 0, inbox.sum("hw", own=True) / curvature, average), state

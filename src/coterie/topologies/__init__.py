@@ -1,0 +1,1 @@
+"""Topologies: families of graphs. One file each; found by looking."""

@@ -1,0 +1,52 @@
+"""A network from a file."""
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+
+from coterie.errors import GraphError
+from coterie.graph import Graph
+
+
+def file(nodes: int, rng: np.random.Generator, *, path: str, directed: bool = False) -> Graph:
+    """A network read from a file: GraphML (by its suffix), or an edge list of lines `a b [weight]`.
+
+    In an edge list nodes are numbered from 0, `#` starts a comment, and if directed a sends to b. GraphML says itself
+    whether it is directed; its nodes, named at will, are numbered in the order of the file.
+    """
+    where = Path(path).expanduser()
+    try:
+        if where.suffix.lower() == ".graphml":
+            graph = Graph.from_networkx(nx.read_graphml(where))
+        else:
+            graph = _edge_list(where, directed)
+    except OSError as error:
+        raise GraphError(
+            "cannot read the network", got=f"{path} ({error.strerror})", cure="Check topology.path."
+        ) from error
+    except (ET.ParseError, UnicodeDecodeError, ValueError, nx.NetworkXError) as error:
+        raise GraphError("cannot read the network", got=f"{path} ({error})", cure="Check topology.path.") from error
+    if graph.nodes != nodes:
+        cure = f"Set nodes to {graph.nodes}; an edge list numbers them from 0."
+        raise GraphError(
+            f"the network in {path} is of another size", expected=f"{nodes} nodes", got=graph.nodes, cure=cure
+        )
+    return graph
+
+
+def _edge_list(where: Path, directed: bool) -> Graph:
+    links, weights = [], []
+    for number, line in enumerate(where.read_text(encoding="utf-8").splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        try:
+            if len(words) not in (2, 3):
+                raise ValueError
+            links.append((int(words[0]), int(words[1])))
+            weights.append(float(words[2]) if len(words) == 3 else 1.0)
+        except ValueError:
+            raise GraphError(f"line {number} of {where}", expected="`a b [weight]`", got=repr(line.strip())) from None
+    return Graph.from_edges(1 + max((max(link) for link in links), default=0), links, weights, directed)

@@ -1,0 +1,37 @@
+"""Random regular graphs."""
+
+import networkx as nx
+import numpy as np
+
+from coterie.errors import GraphError
+from coterie.graph import Graph, Ints
+from coterie.topologies._checks import between
+from coterie.topologies._stubs import match
+
+
+def regular(nodes: int, rng: np.random.Generator, *, k: int = 4, directed: bool = False) -> Graph:
+    """Random k-regular: every node has exactly k neighbours, otherwise drawn at random.
+
+    Directed, every node hears k others and is heard by k others.
+
+    Reference: Steger and Wormald, Generating Random Regular Graphs Quickly, 1999
+    """
+    between("k", k, 0, nodes - 1, nodes)
+    if directed:
+        return Graph.from_edges(nodes, _arcs(nodes, k, rng), directed=True)
+    if nodes * k % 2:
+        cure = "Make one of the two even."
+        raise GraphError("no k-regular graph of this size", expected="nodes × k even", got=f"{nodes} × {k}", cure=cure)
+    return Graph.from_networkx(nx.random_regular_graph(k, nodes, seed=rng))
+
+
+def _arcs(nodes: int, k: int, rng: np.random.Generator) -> Ints:
+    if 2 * k >= nodes:
+        # what a sparser regular graph leaves out is regular too, and the sparser one is easier to find
+        left = np.ones((nodes, nodes), np.bool_)
+        left[tuple(_arcs(nodes, nodes - 1 - k, rng).T)] = False
+        return np.argwhere(left & ~np.eye(nodes, dtype=np.bool_))
+    ends = np.repeat(np.arange(nodes), k)
+    while (found := match(ends, ends, rng, directed=True)) is None:
+        pass
+    return found
