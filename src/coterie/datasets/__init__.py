@@ -1,7 +1,7 @@
 """Datasets: name to tensors. One file each; found by looking.
 
-A part of this room is a function `name(folder, *, …settings) -> Dataset`. `folder` is the user's data folder or None; it
-is looked in first, then the cache, and what is in neither is downloaded.
+A part of this room is a function `name(folder, *, …settings) -> Dataset`. `folder` is the user's data folder or None:
+the place to look first, before the cache; what is in neither is downloaded.
 """
 
 from dataclasses import dataclass, field
@@ -44,6 +44,6 @@ class Dataset:
         if y.min() < 0 or y.max() >= self.classes:
             expected = f"labels between 0 and {self.classes - 1}"
             raise DataError(what, expected=expected, got=f"{int(y.min())} to {int(y.max())}")
-        # One sum instead of a mask as large as the data: a NaN or infinity anywhere makes it NaN or infinite.
-        if not x.sum(dtype=torch.float64).isfinite():
+        # The extremes rather than a mask as large as the data: both are NaN if anything is.
+        if not torch.stack(torch.aminmax(x)).isfinite().all():
             raise DataError(what, expected="finite numbers", got="NaN or infinity among the samples")

@@ -55,15 +55,17 @@ def images(
     normalise: bool,
 ) -> Dataset:
     """A data set of pictures in [0, 1], or, normalised, with about mean 0 and standard deviation 1 in each channel."""
-    tensors = []
-    for x, y in ((arrays.train_x, arrays.train_y), (arrays.test_x, arrays.test_y)):
-        pixels = floats(name, _channels_first(name, x, shape))
+
+    def pixels(x: NDArray[Any]) -> Tensor:
+        tensor = floats(name, _channels_first(name, x, shape))
+        if x.dtype != np.uint8 and tensor.numel() and not (tensor.min() >= 0 and tensor.max() <= 1):
+            raise DataError(f"pixels of {name}", expected="bytes or numbers from 0 to 1", got=f"{x.dtype} outside them")
         if normalise:
-            pixels.sub_(torch.tensor(mean).view(-1, 1, 1)).div_(torch.tensor(std).view(-1, 1, 1))
-        elif pixels.min() < 0 or pixels.max() > 1:
-            raise DataError(f"pixels of {name}", expected="bytes, or numbers from 0 to 1", got=f"up to {pixels.max():g}")
-        tensors += [pixels, labels(name, y)]
-    return Dataset(name, *tensors, classes=classes)
+            tensor.sub_(torch.tensor(mean).view(-1, 1, 1)).div_(torch.tensor(std).view(-1, 1, 1))
+        return tensor
+
+    train, test = pixels(arrays.train_x), pixels(arrays.test_x)
+    return Dataset(name, train, labels(name, arrays.train_y), test, labels(name, arrays.test_y), classes)
 
 
 def floats(name: str, x: NDArray[Any]) -> Tensor:

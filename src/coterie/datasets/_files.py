@@ -56,7 +56,9 @@ def places(folder: Path, dataset: str, also: Sequence[str] = ()) -> list[Path]:
     """The folders in the user's folder that may hold this data set, the one with its name first."""
     folder = folder.expanduser()
     if not folder.is_dir():
-        raise DataError("no such data folder", expected="a folder", got=str(folder), cure="Check --data-dir or COTERIE_DATA.")
+        raise DataError(
+            "no such data folder", expected="a folder", got=str(folder), cure="Check --data-dir or COTERIE_DATA."
+        )
     subfolders = [dataset, dataset.replace("_", "-"), *also]
     return [place for place in [*(folder / name for name in subfolders), folder] if place.is_dir()]
 
@@ -128,7 +130,9 @@ def _copy(url: str, target: Path) -> str:
         target.open("wb") as file,
     ):
         length = response.headers.get("Content-Length")
-        task = progress.add_task(f"downloading {urlsplit(url).path.rpartition('/')[2]}", total=int(length) if length else None)
+        task = progress.add_task(
+            f"downloading {urlsplit(url).path.rpartition('/')[2]}", total=int(length) if length else None
+        )
         while chunk := response.read(1 << 20):
             file.write(chunk)
             digest.update(chunk)

@@ -17,11 +17,11 @@ from coterie.datasets._arrays import Arrays
 from coterie.datasets._files import damaged, incomplete
 from coterie.errors import DataError
 
-# MNIST and Fashion-MNIST use the same file names, so a file in the wrong folder is read without complaint. The digest of
-# the 60,000 training labels tells them apart.
+# MNIST and Fashion-MNIST use the same file names, so a file in the wrong folder reads well. The digest of the
+# 60,000 training labels tells them apart.
 TRAINING_LABELS = {
-    "MNIST_DIGEST": "mnist",
-    "FASHION_DIGEST": "fashion_mnist",
+    "e86ee40d66677c011a9abda399ec8c4d": "mnist",
+    "3236f6424fc25388b2834cb19942cf7e": "fashion_mnist",
 }
 
 
@@ -90,5 +90,5 @@ def _read(dataset: str, files: list[Any], read: Callable[[Any], bytes]) -> Array
     arrays = Arrays(*(parse(read(file), file) for file in files))
     owner = TRAINING_LABELS.get(hashlib.md5(arrays.train_y.tobytes(), usedforsecurity=False).hexdigest(), dataset)
     if owner != dataset:
-        raise DataError(f"{files[1]}", expected=dataset, got=owner, cure=f"Put each set into a folder of its own name.")
+        raise DataError(f"{files[1]}", expected=dataset, got=owner, cure="Put each set into a folder of its own name.")
     return arrays

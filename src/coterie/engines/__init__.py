@@ -1,1 +1,95 @@
-"""Engines: where the nodes live. One file each; found by looking."""
+"""Engines: where the nodes live. One file each; found by looking.
+
+An engine's `open` gives a session that runs one job (a method with a seed) at a time, round by round.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from coterie.contract import Rule
+from coterie.engines._job import Choice, Indices, Job, Samples
+from coterie.graph import Graph
+
+
+@dataclass(frozen=True)
+class World:
+    """One method with one seed, ready to run in any engine."""
+
+    job: Job
+    samples: Samples
+    graph: Graph
+    rule: Rule
+    protocol: Any
+    initialiser: Choice
+    start: str
+    links: float
+    nodes: float
+    gain: float
+    test: Indices
+    """The test samples that evaluations use."""
+
+
+@dataclass
+class Ledger:
+    """What each node has done and cost so far, and its latest measurements."""
+
+    nodes: int
+    totals: dict[str, np.ndarray] = field(default_factory=dict)
+    latest: dict[str, np.ndarray] = field(default_factory=dict)
+
+    TOTALS = ("sent_bytes", "received_bytes", "batches", "train_seconds", "merge_seconds", "evaluate_seconds")
+    LATEST = (
+        "test_accuracy",
+        "test_loss",
+        "test_f1",
+        "validation_accuracy",
+        "validation_loss",
+        "merged_accuracy",
+        "neighbourhood_distance",
+        "consensus_distance",
+    )
+
+    def __post_init__(self) -> None:
+        self.totals = {name: np.zeros(self.nodes) for name in self.TOTALS}
+        self.latest = {name: np.full(self.nodes, np.nan) for name in self.LATEST}
+
+    def add(self, name: str, nodes: Indices, amount: Any) -> None:
+        np.add.at(self.totals[name], nodes, amount)
+
+
+class Session(Protocol):
+    """A running engine."""
+
+    ledger: Ledger
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """The choices this session made for the present job (workers, stacking): recorded, and kept on resume."""
+        ...
+
+    def begin(self, world: World, plan: dict[str, Any] | None = None) -> None:
+        """Lay out a job and draw its starting models; `plan` are the choices of the run that is resumed."""
+        ...
+
+    def evaluate(self) -> None:
+        """Measure every node's model as it is."""
+        ...
+
+    def round(self, number: int, evaluate: bool) -> None:
+        """One round of the protocol; with `evaluate`, models are measured after their training and after the merge."""
+        ...
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """All state between rounds."""
+        ...
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go back to a snapshot."""
+        ...
+
+    def close(self) -> None:
+        """Free what is held."""
+        ...

@@ -9,8 +9,8 @@ Indices = NDArray[np.int64]
 """Positions of samples in the data set, or their labels."""
 
 
-def check(labels: Indices, nodes: int, per_node: int = 1) -> None:
-    """Refuse fewer than one node, and more than the samples can serve with `per_node` samples each."""
+def check(labels: Indices, nodes: int, per_node: int = 1, setting: str = "") -> None:
+    """Refuse fewer than one node, and more than can have `per_node` samples each (a number that `setting` sets)."""
     if nodes < 1:
         raise DataError("too few nodes", expected="at least 1", got=nodes, cure="Set nodes to 1 or more.")
     if nodes * per_node > len(labels):
@@ -18,7 +18,7 @@ def check(labels: Indices, nodes: int, per_node: int = 1) -> None:
             f"too few samples for {nodes} nodes",
             expected=f"at least {nodes * per_node}",
             got=len(labels),
-            cure="Use fewer nodes or more data.",
+            cure=f"Lower {setting}, use fewer nodes or more data." if setting else "Use fewer nodes or more data.",
         )
 
 

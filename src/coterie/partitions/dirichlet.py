@@ -26,7 +26,7 @@ def dirichlet(
     Reference: Wang, Yurochkin, Sun, Papailiopoulos, Khazaeni, Federated Learning with Matched Averaging, 2020
     """
     positive("alpha", alpha)
-    check(labels, nodes, max(1, min_samples))
+    check(labels, nodes, max(1, min_samples), "min_samples")
     pools = by_class(labels, rng)
     sizes = np.array([len(pool) for pool in pools])
     for _ in range(ATTEMPTS):

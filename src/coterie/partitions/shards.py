@@ -12,7 +12,7 @@ def shards(labels: Indices, nodes: int, rng: np.random.Generator, *, per_node: i
     Decentralized Data, 2017
     """
     positive("per_node", per_node)
-    check(labels, nodes, per_node)
+    check(labels, nodes, per_node, "per_node")
     pieces = np.array_split(np.concatenate(by_class(labels, rng)), nodes * per_node)
     hands = rng.permutation(len(pieces)).reshape(nodes, per_node)
     return [np.sort(np.concatenate([pieces[s] for s in hand])) for hand in hands]

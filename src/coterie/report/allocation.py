@@ -28,7 +28,7 @@ def draw_allocation(counts: ArrayLike, path: str | Path, title: str = "") -> Non
     axes.scatter(node, label, s=scale * table[node, label], **style)
     axes.set(xlabel="node", ylabel="class", xlim=(-0.8, nodes - 0.2), ylim=(-0.8, classes - 0.2), title=title)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(nbins=26, integer=True, min_n_ticks=1))
+        axis.set_major_locator(MaxNLocator(nbins=30, integer=True, min_n_ticks=1))
     axes.grid(color="0.92", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,9 +1,12 @@
 """Figures from records: learning curves and the spread over nodes.
 
-The file's ending chooses the format (png, pdf, svg). Figures are built without pyplot, so drawing neither opens a window nor leaves state behind.
+The file's ending chooses the format (png, pdf, svg). Figures are built without pyplot, so drawing neither opens a
+window nor leaves state behind.
 """
 
+import contextlib
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -12,7 +15,7 @@ import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
 
 from coterie.errors import RunError
 from coterie.parts import unknown
@@ -22,7 +25,6 @@ X = Literal["round", "sent_bytes", "batches"]
 Values = np.ndarray[Any, np.dtype[np.float64]]
 AXES = {"round": "communication round", "sent_bytes": "sent per node", "batches": "mini-batches computed per node"}
 TITLES = {"round": "round", "sent_bytes": "bytes sent", "batches": "work done"}
-UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
 
 
 class Look(NamedTuple):
@@ -89,20 +91,21 @@ def plot_accuracy(
     curves = {m: curve for m, curve in curves.items() if len(curve.x)}
     if not curves:
         raise RunError(f"there is nothing to draw: {column!r} against {x!r} holds no numbers")
-    unit, scale = _unit(max(float(c.x.max()) for c in curves.values())) if x == "sent_bytes" else ("", 1.0)
     with mpl.rc_context(LOOK):
-        figure = Figure(figsize=(7.2, 4.2))
+        legend_lines = sum(_label(m).count("\n") + 1.4 for m in curves)
+        figure = Figure(figsize=(7.2, max(4.2, 0.6 + 0.2 * legend_lines)))
         axes = figure.subplots()
         for method, curve in curves.items():
-            _draw(axes, curve._replace(x=curve.x / scale), looks[method], _label(method), log_x)
+            _draw(axes, curve, looks[method], _label(method), log_x)
         if log_x:
             axes.set_xscale("log")
-        elif x == "round":
+        else:
             axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        axes.xaxis.set_major_formatter(EngFormatter("B") if x == "sent_bytes" else StrMethodFormatter("{x:,.6g}"))
         _limit_y(axes, list(curves.values()), column)
         name = column.replace("_", " ")
         _entitle(axes, f"{name.capitalize()} by {TITLES[x]}", _band_note(seeds))
-        axes.set_xlabel(AXES[x] + (f" ({unit})" if unit else ""))
+        axes.set_xlabel(AXES[x])
         axes.set_ylabel(f"{name}, mean over nodes")
         axes.grid(axis="y", color=FAINT, linewidth=0.7)
         _legend(axes, {_label(m): float(c.mean[-1]) for m, c in curves.items()}, best_low="accuracy" not in column)
@@ -131,9 +134,7 @@ def plot_spread(records: pl.DataFrame, path: Path, reference: str = REFERENCE) -
         axes.spines["left"].set_visible(False)
         axes.set_ylim(-0.6, len(boxes) - 0.4)
         pooled = f", {_seeds(records)} seeds pooled" if _seeds(records) > 1 else ""
-        _entitle(
-            axes, "Test accuracy of every node", f"Last round{pooled}; box: quartiles; whiskers: 1.5 × their range"
-        )
+        _entitle(axes, "Test accuracy of every node", f"Last round{pooled}; box: the middle half of nodes")
         axes.set_xlabel("test accuracy")
         axes.grid(axis="x", color=FAINT, linewidth=0.7)
         return _save(figure, path)
@@ -141,32 +142,34 @@ def plot_spread(records: pl.DataFrame, path: Path, reference: str = REFERENCE) -
 
 def plot_all(records: pl.DataFrame, folder: Path, reference: str = REFERENCE) -> list[Path]:
     """Write accuracy.png, loss.png, accuracy_by_bytes.png and spread.png, leaving out those with nothing to draw."""
-    known = complete(tidy(records))
-    accuracy, loss = known["test_accuracy"].count() > 0, known["test_loss"].count() > 0
+    sends = complete(tidy(records))["sent_bytes"].sum() > 0
+    figures: dict[str, Callable[[Path], Path]] = {
+        "accuracy": lambda path: plot_accuracy(records, path, reference=reference),
+        "loss": lambda path: plot_accuracy(records, path, column="test_loss", reference=reference),
+        "accuracy_by_bytes": lambda path: plot_accuracy(records, path, x="sent_bytes", reference=reference),
+        "spread": lambda path: plot_spread(records, path, reference),
+    }
     written = []
-    if accuracy:
-        written.append(plot_accuracy(records, folder / "accuracy.png", reference=reference))
-    if loss:
-        written.append(plot_accuracy(records, folder / "loss.png", column="test_loss", reference=reference))
-    if accuracy and known["sent_bytes"].sum() > 0:
-        written.append(plot_accuracy(records, folder / "accuracy_by_bytes.png", x="sent_bytes", reference=reference))
-    if last_round(known)["test_accuracy"].count():
-        written.append(plot_spread(records, folder / "spread.png", reference))
+    for name, draw in figures.items():
+        if sends or name != "accuracy_by_bytes":
+            with contextlib.suppress(RunError):
+                written.append(draw(Path(folder) / f"{name}.png"))
     return written
 
 
 def _curve(mine: pl.DataFrame, x: str, column: str, over_seeds: bool) -> Curve:
     """The rounds of one method at which both axes have a finite value."""
-    places = mine.group_by("round").agg(pl.col(x).mean().cast(pl.Float64).alias("x")) if x != "round" else None
     points = []
     for (number,), values in per_seed(mine, column).group_by("round", maintain_order=True):
         mean, half = mean_ci(values["value"])
-        low, high = (
-            (mean - half, mean + half) if over_seeds else _middle(mine.filter(pl.col("round") == number)[column])
-        )
+        nodes = mine.filter(pl.col("round") == number)[column]
+        low, high = (mean - half, mean + half) if over_seeds else _middle(nodes)
         points.append((number, mean, low, high))
     table = pl.DataFrame(points, schema=["round", "mean", "low", "high"], orient="row")
-    table = table.with_columns(x=pl.col("round")) if places is None else table.join(places, on="round", how="left")
+    if x == "round":
+        table = table.with_columns(x=pl.col("round"))
+    else:
+        table = table.join(per_seed(mine, x).group_by("round").agg(x=pl.col("value").mean()), on="round")
     table = table.drop_nulls("x").filter(pl.col("mean").is_finite()).sort("round")
     return Curve(*(table[c].cast(pl.Float64).fill_null(np.nan).to_numpy() for c in ("x", "mean", "low", "high")))
 
@@ -250,10 +253,6 @@ def _band_note(seeds: int) -> str:
         if seeds > 1
         else "One seed; band: the middle 80 % of nodes"
     )
-
-
-def _unit(largest: float) -> tuple[str, float]:
-    return next((unit, scale) for unit, scale in UNITS if largest >= scale or scale == 1.0)
 
 
 def _entitle(axes: Axes, title: str, note: str) -> None:

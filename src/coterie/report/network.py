@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -47,7 +48,8 @@ def draw_graph(graph: Graph, path: str | Path) -> None:
     low, high = int(degree.min()), int(degree.max())
     area = 6000 / (graph.nodes + 15)
     dots = axes.scatter(
-        *place.T,
+        place[:, 0],
+        place[:, 1],
         s=area * (0.5 + 1.5 * (degree - low) / max(1, high - low)),
         c=degree,
         cmap="viridis",
@@ -86,11 +88,18 @@ def _draw_links(graph: Graph, place: Floats, axes: Axes) -> None:
     width = np.clip(weights / weights.max(), 0.2, 1.0) * min(1.0, 20 / math.sqrt(len(start)) + 0.2)
     if graph.directed and len(start) <= _ARROWS:
         ahead = end - start
-        arrows = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.0015, "headwidth": 6, "headlength": 8}
+        arrows: dict[str, Any] = {
+            "angles": "xy",
+            "scale_units": "xy",
+            "scale": 1,
+            "width": 0.0015,
+            "headwidth": 6,
+            "headlength": 8,
+        }
         axes.quiver(*start.T, *(0.94 * ahead).T, color="0.35", alpha=max(fade, 0.3), zorder=1, **arrows)
     else:
         axes.add_collection(
-            LineCollection(np.stack([start, end], axis=1), colors="0.35", alpha=fade, linewidths=width, zorder=1)
+            LineCollection(list(np.stack([start, end], axis=1)), colors="0.35", alpha=fade, linewidths=width, zorder=1)
         )
 
 

@@ -5,11 +5,17 @@ from typing import Any
 
 import polars as pl
 from rich import box
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 UNKNOWN = "—"
 NEVER = "-"
+SPARE = ("sent in all", "macro F1", "loss", "spread", "sent/node")
+"""What a narrow terminal does without, the first first."""
+
+_WIDE = Console(width=1000)
 
 
 def humanise(count: float | None) -> str:
@@ -63,23 +69,22 @@ def notes(summary: pl.DataFrame) -> list[str]:
     if any((summary[f"reached_{name}"] == 0).any() for name in levels):
         said.append(f"{NEVER}: never reached.")
     if any(((summary[f"reached_{n}"] > 0) & (summary[f"reached_{n}"] < summary["seeds"])).any() for n in levels):
-        said.append("(2/3): only two of three seeds reached it; their mean.")
+        said.append("(k/n): only k of n seeds reached it; their mean.")
     return said
 
 
-def render(summary: pl.DataFrame) -> Table:
-    """The summary as a table for the terminal; the reference method stands last, marked as the bound."""
-    table = Table(
-        title=title(summary), caption=" ".join(notes(summary)) or None, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
-    table.title_justify = table.caption_justify = "left"
-    for name in headers(summary):
-        # Only a method's name may break: half a number would be read as a number.
-        first = name == "method"
-        table.add_column(name, justify="left" if first else "right", overflow="fold", no_wrap=not first)
-    for row, bound in zip(cells(summary), summary["bound"], strict=True):
-        # Text, because a method's name may hold square brackets, which are markup to rich.
-        table.add_row(*map(Text, row), style="dim" if bound else None)
+def render(summary: pl.DataFrame, width: int | None = None) -> Table:
+    """The summary as a table for the terminal; the reference method stands last, marked as the bound.
+
+    Where it would be wider than `width`, the columns in `SPARE` are left out one by one, and the caption names them.
+    """
+    left_out: list[str] = []
+    table = _table(summary, left_out)
+    for name in SPARE if width else ():
+        if Measurement.get(_WIDE, _WIDE.options, table).maximum <= (width or 0):
+            break
+        left_out.append(name)
+        table = _table(summary, left_out)
     return table
 
 
@@ -89,6 +94,20 @@ def to_markdown(summary: pl.DataFrame) -> str:
     rule = [":--", *["--:"] * (len(names) - 1)]
     lines = ["| " + " | ".join(row) + " |" for row in [names, rule, *([_plain(c) for c in r] for r in cells(summary))]]
     return "\n".join([f"**{_plain(title(summary))}**", "", *lines, *(f"\n{_plain(n)}" for n in notes(summary))]) + "\n"
+
+
+def _table(summary: pl.DataFrame, left_out: list[str]) -> Table:
+    said = notes(summary) + ([f"No room for: {', '.join(left_out)}."] if left_out else [])
+    # Text, because a method's name may hold square brackets, which are markup to rich.
+    caption = Text(" ".join(said)) if said else None
+    table = Table(title=Text(title(summary)), caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.title_justify = table.caption_justify = "left"
+    shown = [i for i, name in enumerate(headers(summary)) if name not in left_out]
+    for i in shown:
+        table.add_column(headers(summary)[i], justify="right" if i else "left", overflow="fold")
+    for row, bound in zip(cells(summary), summary["bound"], strict=True):
+        table.add_row(*(Text(row[i]) for i in shown), style="dim" if bound else None)
+    return table
 
 
 def _alike(summary: pl.DataFrame) -> bool:

@@ -32,6 +32,7 @@ def _faulty(heads: Ints, tails: Ints, directed: bool) -> NDArray[np.bool_]:
     low, high = (heads, tails) if directed else (np.minimum(heads, tails), np.maximum(heads, tails))
     code = low * (high.max(initial=0) + 1) + high
     _, first = np.unique(code, return_index=True)
-    repeated = np.ones(len(code), np.bool_)
-    repeated[first] = False
-    return repeated | (heads == tails)
+    faulty = np.ones(len(code), np.bool_)
+    faulty[first] = False
+    faulty |= heads == tails
+    return faulty

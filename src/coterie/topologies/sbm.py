@@ -10,8 +10,8 @@ from coterie.topologies._checks import between, probability
 def sbm(nodes: int, rng: np.random.Generator, *, blocks: int = 2, p_in: float = 0.5, p_out: float = 0.05) -> Graph:
     """Stochastic block model: links are likelier inside a block than between blocks.
 
-    Blocks are runs of consecutive nodes, equal in size up to one; a link exists with probability p_in inside a block and
-    p_out between two.
+    Blocks are runs of consecutive nodes, equal in size up to one; a link exists with probability p_in inside a block
+    and p_out between two.
 
     Reference: Holland, Laskey and Leinhardt, Stochastic Blockmodels: First Steps, 1983
     """

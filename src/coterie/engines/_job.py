@@ -1,0 +1,119 @@
+"""Everything a process must know to compute for some rows of one run: plain data, shared tensors, names of parts."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.contract import Layout, Me
+from coterie.parts import find
+from coterie.randomness import generator
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A part by name with its settings: what travels between processes instead of code."""
+
+    room: str
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def make(self) -> Any:
+        return find(self.room, self.name).make(**self.settings)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A data set in memory that all processes share. Images are kept channels-last: convolutions want them so."""
+
+    train_x: Tensor
+    train_y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+    classes: int
+    shape: tuple[int, ...]
+
+    def inputs(self, where: Tensor, test: bool = False) -> Tensor:
+        """The samples at these indices, `[B, *shape]`."""
+        source = self.test_x if test else self.train_x
+        x = source.index_select(0, where.to(source.device))
+        return x.permute(0, 3, 1, 2) if len(self.shape) == 3 else x
+
+    def targets(self, where: Tensor, test: bool = False) -> Tensor:
+        """The labels at these indices, in their shape."""
+        source = self.test_y if test else self.train_y
+        return source[where.to(source.device)]
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a node trains in a round."""
+
+    epochs: int | None
+    batches: int | None
+    batch_size: int
+    clamp: float | None
+    keep_optimiser: bool
+
+
+@dataclass(frozen=True)
+class Job:
+    """One method with one seed, laid out over its nodes."""
+
+    seed: int
+    models: tuple[Choice, ...]
+    rule: Choice
+    objective: Choice
+    optimiser: Choice
+    training: Training
+    groups: tuple[Indices, ...]
+    """The nodes of each architecture; row r of matrix g belongs to node groups[g][r]."""
+    train: tuple[Indices, ...]
+    validation: tuple[Indices, ...]
+    degree: Indices
+    labels: Tensor
+    """Label shares of each node's training data, [n, C]."""
+    device: str
+
+    @property
+    def nodes(self) -> int:
+        return len(self.train)
+
+    def sizes(self, nodes: Indices) -> Tensor:
+        return torch.tensor([float(len(self.train[i])) for i in nodes]).unsqueeze(1)
+
+    def me(self, nodes: Indices, round: int, layout: Layout) -> Me:
+        """What these nodes know of themselves, one row each."""
+        return Me(
+            node=torch.as_tensor(nodes).unsqueeze(1).to(self.device),
+            size=self.sizes(nodes).to(self.device),
+            degree=torch.as_tensor(self.degree[nodes]).unsqueeze(1).to(self.device, torch.float32),
+            labels=self.labels[torch.as_tensor(nodes)].to(self.device),
+            seed=self.seed,
+            round=round,
+            layout=layout,
+        )
+
+    def steps(self, node: int) -> int:
+        """Mini-batches that a node computes in a round."""
+        per_epoch = math.ceil(len(self.train[node]) / self.training.batch_size)
+        return self.training.batches or (self.training.epochs or 0) * per_epoch
+
+    def schedule(self, node: int, round: int) -> Iterator[Indices]:
+        """The sample indices of each mini-batch of this node in this round (rounds count from 1)."""
+        own, size = self.train[node], self.training.batch_size
+        per_epoch, steps = math.ceil(len(own) / size), self.steps(node)
+        order, epoch = own, -1
+        for step in range((round - 1) * steps, round * steps):
+            if step // per_epoch != epoch:
+                epoch = step // per_epoch
+                order = generator(self.seed, "order", node, epoch).permutation(own)
+            at = step % per_epoch * size
+            yield order[at : at + size]

@@ -1,0 +1,137 @@
+"""A process at work: its modules, its view of the shared matrices, and the operations it can be asked for."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from coterie.architecture import Architecture, build
+from coterie.contract import Message, State
+from coterie.engines._job import Indices, Job, Samples
+from coterie.engines._merging import Exchange, Merger, squared_distances
+from coterie.engines._training import RowData, Trainer
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How rows of one architecture are computed: one by one, or stacked in chunks."""
+
+    stack: bool
+    chunk: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """The shared memory of one architecture."""
+
+    matrix: Tensor
+    integers: Tensor
+    out: Tensor | None
+    """Where rules that see whole rows write before anyone's parameters change."""
+    state: State
+    optimiser_state: dict[str, Tensor]
+    mode: Mode
+
+
+def architectures(job: Job, samples: Samples) -> list[Architecture]:
+    """One module per model of the job, in this process."""
+    return [build(c.name, c.make(), samples.shape, samples.classes, job.device) for c in job.models]
+
+
+class Site:
+    """One of `shares` processes; it takes its own part of every operation on columns, and the rows it is given."""
+
+    def __init__(self, share: int, shares: int) -> None:
+        self.share, self.shares = share, shares
+        self.samples: Samples | None = None
+        self.trainers: list[Trainer] = []
+        self.mergers: list[Merger] = []
+        self.groups: list[Group] = []
+
+    def load(self, samples: Samples) -> None:
+        """Take a data set into view."""
+        self.samples = samples
+
+    def open(self, job: Job, groups: list[Group]) -> None:
+        """Begin a job."""
+        assert self.samples is not None
+        self.rule, self.groups = job.rule.make(), groups
+        made = architectures(job, self.samples)
+        self.trainers, self.mergers = [], []
+        for g, group in enumerate(groups):
+            trainer = Trainer(job, self.samples, g, made[g], group.matrix, group.integers)
+            trainer.optimiser_state = group.optimiser_state
+            self.trainers.append(trainer)
+            self.mergers.append(Merger(self.rule, trainer.params, trainer.buffers, group.state, trainer.me))
+
+    def _chunks(self, g: int, rows: Indices) -> list[Indices]:
+        size = self.groups[g].mode.chunk if self.groups[g].mode.stack else 1
+        return [rows[i : i + size] for i in range(0, len(rows), size)]
+
+    def train(self, g: int, rows: Indices, round: int) -> tuple[np.ndarray, np.ndarray]:
+        """Train these rows; seconds of each, and whether its parameters are still finite."""
+        trainer, seconds = self.trainers[g], []
+        for chunk in self._chunks(g, rows):
+            start = time.perf_counter()
+            if self.groups[g].mode.stack:
+                trainer.train_stack(chunk, round)
+            else:
+                trainer.train_row(int(chunk[0]), round)
+            seconds += [(time.perf_counter() - start) / len(chunk)] * len(chunk)
+        finite = trainer.matrix[torch.as_tensor(rows)].sum(1).isfinite() if len(rows) else torch.ones(0, dtype=torch.bool)
+        return np.array(seconds), finite.cpu().numpy()
+
+    def observe(self, g: int, rows: Indices, round: int) -> None:
+        """Let the rule look at these rows' data."""
+        for chunk in self._chunks(g, rows):
+            stack = self.groups[g].mode.stack
+            self.trainers[g].observe(self.rule, chunk, round, self.groups[g].state, stack)
+
+    def score(self, g: int, rows: Indices, which: Indices | None) -> dict[str, np.ndarray]:
+        """Evaluate these rows on test samples, or on their own validation data."""
+        found = [self.trainers[g].score(chunk, which) for chunk in self._chunks(g, rows)]
+        return {k: np.concatenate([f[k] for f in found]) for k in ("accuracy", "loss", "f1")} if found else {}
+
+    def merge(self, g: int, exchange: Exchange) -> None:
+        """This process's part of a merge: some columns, or some rows."""
+        if self.rule.span == "coordinate":
+            self.mergers[g].by_columns(exchange, *self._columns(self.mergers[g].params.shape[1]))
+        else:
+            mine = np.arange(self.share, len(exchange.rows), self.shares)
+            out = self.groups[g].out
+            assert out is not None
+            if len(mine):
+                width = max(self.mergers[g].params.shape[1], 1)
+                self.mergers[g].by_rows(exchange.take(mine), out, max(1, 2**22 // (4 * width)))
+
+    def settle(self, g: int, exchange: Exchange) -> None:
+        """After everyone's `merge`: take over whole rows, and average the float buffers."""
+        if self.rule.span == "model":
+            out = self.groups[g].out
+            assert out is not None
+            mine = torch.as_tensor(exchange.rows[self.share :: self.shares])
+            self.mergers[g].params[mine] = out[mine]
+        if self.share == 0 and self.mergers[g].buffers.shape[1]:
+            self.mergers[g].average_buffers(exchange)
+
+    def answer(self, g: int, row: int, message: Message, round: int) -> dict[str, Tensor]:
+        """What this row's rule says to one neighbour."""
+        trainer = self.trainers[g]
+        fields: dict[str, Tensor] = self.rule.answer(trainer.me(row, round), message, RowData(trainer, row))
+        return fields
+
+    def distances(self, g: int, averages: sp.csr_array) -> tuple[np.ndarray, np.ndarray]:
+        """This process's columns of the squared distances to the neighbours' mean and to consensus."""
+        params = self.mergers[g].params
+        return squared_distances(params, averages, *self._columns(params.shape[1]))
+
+    def _columns(self, width: int) -> tuple[int, int]:
+        return width * self.share // self.shares, width * (self.share + 1) // self.shares
+
+    def call(self, name: str, *args: Any) -> Any:
+        """Do an operation by name."""
+        return getattr(self, name)(*args)

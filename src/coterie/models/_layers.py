@@ -1,0 +1,76 @@
+"""Stacks of layers the models share."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+from torch import nn
+
+from coterie.errors import ConfigError
+
+Norm = Literal["none", "batch", "layer"]
+
+
+def dense(sizes: Sequence[int], *, dropout: float = 0.0) -> list[nn.Module]:
+    """Linear layers through these sizes, ReLU (and dropout) after each but the last."""
+    if min(sizes) < 1:
+        raise ConfigError("layer sizes", expected="whole numbers of at least 1", got=list(sizes))
+    if not 0 <= dropout < 1:
+        raise ConfigError("dropout", expected="a share from 0 to below 1", got=dropout)
+    layers: list[nn.Module] = []
+    for i, (fan_in, fan_out) in enumerate(pairwise(sizes)):
+        layers.append(nn.Linear(fan_in, fan_out))
+        if i < len(sizes) - 2:
+            layers += [nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]
+    return layers
+
+
+def convolutions(
+    model: str,
+    shape: tuple[int, ...],
+    channels: Sequence[int | Literal["pool"]],
+    *,
+    kernel: int,
+    padding: int = 0,
+    norm: Norm = "none",
+) -> tuple[list[nn.Module], int]:
+    """Convolutions with ReLU, one for each number of channels, with a 2×2 max-pool at each "pool"; and what they give.
+
+    The second value is the number of features left for the dense layers.
+    """
+    depth, height, width = _image(model, shape)
+    if kernel < 1 or padding < 0 or any(c != "pool" and c < 1 for c in channels):
+        expected = "channels and kernel of at least 1, padding of at least 0"
+        raise ConfigError(f"model {model!r}", expected=expected, got=f"{list(channels)}, {kernel} and {padding}")
+    layers: list[nn.Module] = []
+    for step in channels:
+        if step == "pool":
+            layers.append(nn.MaxPool2d(2))
+            height, width = height // 2, width // 2
+        else:
+            layers += [nn.Conv2d(depth, step, kernel, padding=padding), *_normalisation(norm, step), nn.ReLU()]
+            depth, height, width = step, height + 2 * padding - kernel + 1, width + 2 * padding - kernel + 1
+        if min(height, width) < 1:
+            cure = "Use larger images, or the model 'mlp', or 'cnn' with fewer channels."
+            raise ConfigError(f"{shape[1]}×{shape[2]} pixels are too few for the layers of model {model!r}", cure=cure)
+    return layers, depth * height * width
+
+
+def _image(model: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    if len(shape) != 3:
+        cure = "Use 'mlp' or 'logistic' for other samples."
+        raise ConfigError(f"model {model!r}", expected="images (channels, height, width)", got=shape, cure=cure)
+    depth, height, width = shape
+    return depth, height, width
+
+
+def _normalisation(norm: Norm, channels: int) -> list[nn.Module]:
+    if norm == "batch":
+        return [nn.BatchNorm2d(channels)]
+    if norm == "layer":
+        # One group over all channels is layer norm, with one scale and shift per channel rather than per pixel, so that
+        # the parameters do not depend on the image size and follow the channels when a model is cut narrower.
+        return [nn.GroupNorm(channels, channels)]
+    if norm != "none":
+        raise ConfigError("norm", expected="none, batch or layer", got=norm)
+    return []
