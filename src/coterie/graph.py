@@ -348,7 +348,7 @@ def _second_of_symmetric(similar: csr_array[np.float64], first: Floats) -> float
 
 
 def _second_of_general(merge: csr_array[np.float64]) -> float:
-    """The same of any merge matrix; above 500 nodes the rate at which disagreement decays, good to three digits or so."""
+    """The same of any merge matrix; above 500 nodes the rate at which disagreement decays, to about three digits."""
     if merge.shape[0] <= _DENSE:
         return float(np.sort(np.abs(np.linalg.eigvals(merge.toarray())))[-2])
     start = generator(0, "spectrum").standard_normal(merge.shape[0])

@@ -70,7 +70,7 @@ def _normalisation(norm: Norm, channels: int) -> list[nn.Module]:
     if norm == "layer":
         # One group over all channels is layer norm, with one scale and shift per channel rather than per pixel, so that
         # the parameters do not depend on the image size and follow the channels when a model is cut narrower.
-        return [nn.GroupNorm(channels, channels)]
+        return [nn.GroupNorm(1, channels)]
     if norm != "none":
         raise ConfigError("norm", expected="none, batch or layer", got=norm)
     return []

@@ -1,6 +1,5 @@
 """The network in numbers and as a drawing."""
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -39,29 +38,16 @@ def draw_graph(graph: Graph, path: str | Path) -> None:
     place = _layout(graph)
     figure = Figure(figsize=(8, 7), layout="constrained")
     axes = figure.add_subplot()
-    axes.set_aspect("equal")
-    axes.set(xticks=[], yticks=[])
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    _frame(axes, place)
     _draw_links(graph, place, axes)
     degree = graph.degree
     low, high = int(degree.min()), int(degree.max())
-    area = 6000 / (graph.nodes + 15)
-    dots = axes.scatter(
-        place[:, 0],
-        place[:, 1],
-        s=area * (0.5 + 1.5 * (degree - low) / max(1, high - low)),
-        c=degree,
-        cmap="viridis",
-        vmin=low - 0.5,
-        vmax=high + 0.5,
-        edgecolors="white",
-        linewidths=min(0.8, 40 / graph.nodes),
-        zorder=2,
-    )
+    area = np.clip(6000 / graph.nodes, 12, 150) * (0.6 + 1.8 * (degree - low) / max(1, high - low))
+    colours = {"cmap": "viridis", "vmin": low - 0.5, "vmax": high + 0.5, "edgecolors": "white", "linewidths": 0.5}
+    order = np.argsort(degree, kind="stable")  # hubs last, on top
+    dots = axes.scatter(place[order, 0], place[order, 1], s=area[order], c=degree[order], zorder=2, **colours)
     bar = figure.colorbar(dots, ax=axes, shrink=0.7, label="degree (how many a node hears)")
-    bar.ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.margins(0.06)
+    bar.set_ticks(range(low, high + 1) if high - low < 10 else MaxNLocator(8, integer=True))
     axes.set_xlabel(_caption(graph), labelpad=10)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
@@ -71,12 +57,22 @@ def _layout(graph: Graph) -> Floats:
     """Positions [n, 2], the same every time."""
     if graph.nodes == 1:
         return np.zeros((1, 2))
-    shape = nx.Graph(graph.to_networkx().to_undirected())
+    shape = graph.to_networkx().to_undirected()
     if graph.nodes <= 150 and nx.is_connected(shape):
         place = nx.kamada_kawai_layout(shape, weight=None)
     else:
-        place = nx.spring_layout(shape, weight=None, seed=0, iterations=100)
+        # a large drawing has settled as far as the eye can tell long before its forces have
+        place = nx.spring_layout(shape, weight=None, seed=0, iterations=100 if graph.nodes < 500 else 30)
     return np.array([place[i] for i in range(graph.nodes)])
+
+
+def _frame(axes: Axes, place: Floats) -> None:
+    """A square around all nodes, without ticks or border."""
+    low, high = place.min(axis=0), place.max(axis=0)
+    (x, y), reach = (low + high) / 2, 0.55 * max(float((high - low).max()), 0.1)
+    axes.set(xticks=[], yticks=[], xlim=(x - reach, x + reach), ylim=(y - reach, y + reach), aspect="equal")
+    for spine in axes.spines.values():
+        spine.set_visible(False)
 
 
 def _draw_links(graph: Graph, place: Floats, axes: Axes) -> None:
@@ -84,31 +80,25 @@ def _draw_links(graph: Graph, place: Floats, axes: Axes) -> None:
     start, end, weights = place[graph.sources[keep]], place[graph.targets[keep]], graph.weights[keep]
     if not len(start):
         return
-    fade = float(np.clip(30 / math.sqrt(len(start)), 0.08, 0.6))
-    width = np.clip(weights / weights.max(), 0.2, 1.0) * min(1.0, 20 / math.sqrt(len(start)) + 0.2)
+    fade = float(np.clip(400 / len(start), 0.07, 0.55))
     if graph.directed and len(start) <= _ARROWS:
         ahead = end - start
-        arrows: dict[str, Any] = {
-            "angles": "xy",
-            "scale_units": "xy",
-            "scale": 1,
-            "width": 0.0015,
-            "headwidth": 6,
-            "headlength": 8,
-        }
-        axes.quiver(*start.T, *(0.94 * ahead).T, color="0.35", alpha=max(fade, 0.3), zorder=1, **arrows)
+        length = np.linalg.norm(ahead, axis=1, keepdims=True)
+        ahead = ahead * np.maximum(1 - 0.04 * np.ptp(place) / np.maximum(length, 1e-9), 0.5)  # heads end before the dot
+        arrows: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.002, "headwidth": 6}
+        axes.quiver(*start.T, *ahead.T, color="0.3", alpha=max(fade, 0.25), zorder=1, **arrows)
     else:
-        axes.add_collection(
-            LineCollection(list(np.stack([start, end], axis=1)), colors="0.35", alpha=fade, linewidths=width, zorder=1)
-        )
+        width = np.maximum(weights / weights.max(), 0.2)
+        lines = list(np.stack([start, end], axis=1))
+        axes.add_collection(LineCollection(lines, colors="0.3", alpha=fade, linewidths=width, zorder=1))
 
 
 def _caption(graph: Graph) -> str:
-    facts = describe(graph)
-    kind = "arcs" if graph.directed else "links"
-    first = f"{graph.nodes:,} node{'s' * (graph.nodes > 1)}, {graph.edges:,} {kind}, degree {facts['least degree']}–"
-    first += f"{facts['greatest degree']} (mean {facts['mean degree']:.3g})"
-    if not facts["connected"]:
+    low, high = int(graph.degree.min()), int(graph.degree.max())
+    kind = ("arc" if graph.directed else "link") + "s" * (graph.edges != 1)
+    degrees = f"degree {low}" if low == high else f"degree {low}–{high} (mean {graph.degree.mean():.3g})"
+    first = f"{graph.nodes:,} node{'s' * (graph.nodes > 1)}, {graph.edges:,} {kind}, {degrees}"
+    if not graph.is_connected():
         return f"{first}\nnot connected: {graph.components()} components"
-    gap = f"spectral gap {facts['spectral gap']:.3g}, mixing time {facts['mixing time (rounds)']:.3g} rounds"
-    return f"{first}\ndiameter {facts['diameter']}, {gap}, gain {facts['gain']:.4g}"
+    mixing = f"spectral gap {graph.spectral_gap():.3g}, mixing time {graph.mixing_time():.3g} rounds"
+    return f"{first}\ndiameter {graph.diameter()}, {mixing}, gain {graph.gain():.4g}"

@@ -1,0 +1,215 @@
+"""The configuration of an experiment: what a TOML file, the command line's flags and Python all say alike."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import polars as pl
+import tomlkit
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from coterie import methods as presets
+from coterie.errors import ConfigError
+from coterie.parts import find, unknown
+from coterie.slots import SLOTS, as_table, explain, overlay, resolve
+
+Slot = str | dict[str, Any]
+
+
+def _seeds(value: Any) -> Any:
+    """`3`, `[0, 2]`, `"0-4"` and `"0,2,5-7"` all name seeds."""
+    if isinstance(value, int):
+        return (value,)
+    if not isinstance(value, str):
+        return value
+    found: list[int] = []
+    for piece in value.split(","):
+        first, dash, last = piece.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise ValueError("seeds such as 0-4 or 0,2,5")
+        found += range(int(first), int(last or first) + 1)
+    return tuple(found)
+
+
+def _rounds(value: Any) -> Any:
+    """`log`, `5` (every fifth round) or `0,10,100`."""
+    if isinstance(value, str) and value != "log":
+        pieces = value.split(",")
+        if not all(p.strip().isdigit() for p in pieces):
+            raise ValueError("'log', a number k for every k-th round, or a list of rounds such as 0,10,100")
+        numbers = tuple(int(p) for p in pieces)
+        return numbers[0] if len(numbers) == 1 else numbers
+    return value
+
+
+def _names(value: Any) -> Any:
+    """`a,b` and `["a", "b"]` name presets; a table gives each method its own settings."""
+    if isinstance(value, str):
+        value = [v.strip() for v in value.split(",") if v.strip()]
+    return {name: {} for name in value} if isinstance(value, list | tuple) else value
+
+
+class Experiment(BaseModel):
+    """Everything that decides the numbers of a run. Build one, `run()` it, get records as a data frame."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: Slot = Field("digits", description="what is learnt")
+    data_dir: str | None = Field(None, description="folder with data sets (else COTERIE_DATA, the cache, or a download)")
+    model: Slot | list[Slot] = Field({"name": "mlp", "sizes": [64]}, description="what learns (a list: spread over nodes)")
+    nodes: int = Field(20, ge=1, description="how many nodes")
+    rounds: int = Field(60, ge=1, description="how many rounds")
+    epochs: int | None = Field(None, ge=1, description="local epochs a round")
+    batches: int | None = Field(None, ge=1, description="local mini-batches a round, instead of epochs")
+    batch_size: int = Field(16, ge=1, description="samples in a mini-batch")
+    optimiser: Slot = Field({"name": "sgd", "lr": 0.05, "momentum": 0.5}, description="how a gradient becomes a step")
+    lr: float | None = Field(None, gt=0, description="short for optimiser.lr")
+    momentum: float | None = Field(None, ge=0, lt=1, description="short for optimiser.momentum")
+    keep_optimiser: bool = Field(False, description="keep the optimiser's state from round to round")
+    items: int | None = Field(None, ge=1, description="at most this many samples on a node")
+    total: int | None = Field(None, ge=1, description="use only this many of the training samples")
+    validation: float = Field(0.2, ge=0, lt=1, description="share of a node's samples kept for validation")
+    seeds: Annotated[tuple[int, ...], BeforeValidator(_seeds)] = Field((0,), min_length=1, description="0-4, or 0,2,5")
+    topology: Slot = Field({"name": "er", "p": 0.2, "connect": True}, description="who is whose neighbour")
+    links: float = Field(1.0, gt=0, le=1, description="probability that a link is up in a round")
+    presence: float = Field(1.0, gt=0, le=1, description="probability that a node takes part in a round")
+    partition: Slot = Field({"name": "dirichlet", "alpha": 0.5, "min_samples": 10}, description="who holds which samples")
+    pooled: bool = Field(False, description="put the data of all nodes into one (the centralised bound)")
+    rule: Slot = Field("decavg", description="how a node merges what it hears")
+    objective: Slot = Field("cross_entropy", description="what local training minimises")
+    initialiser: Slot = Field("default", description="where parameters start")
+    protocol: Slot = Field("neighbourhood", description="who trains, sends and merges when")
+    start: Literal["train", "merge"] | None = Field(None, description="what round 1 begins with")
+    clamp: float | None = Field(None, gt=0, description="upper limit of a mini-batch's mean loss")
+    evaluate: Annotated[Literal["log"] | int | tuple[int, ...], BeforeValidator(_rounds)] = Field(
+        "log", description="rounds to evaluate: log, every k-th, or a list"
+    )
+    test_share: float = Field(1.0, gt=0, le=1, description="share of the test set that evaluations use")
+    engine: Slot = Field("local", description="where the nodes live")
+    methods: Annotated[dict[str, dict[str, Any]], BeforeValidator(_names)] = Field(
+        {}, description="methods to compare: presets' names, or tables of settings that differ"
+    )
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise explain(error, "", type(self).model_fields, "an experiment") from None
+        if self.epochs is not None and self.batches is not None:
+            raise ConfigError("epochs and batches exclude each other", cure="Give one of them.")
+        _ = self.resolved
+
+    @cached_property
+    def resolved(self) -> dict[str, "Experiment"]:
+        """Method name -> an experiment of that one method, with every setting written out."""
+        if not self.methods:
+            return {self._own_name(): self._fill()}
+        found = {}
+        for name, own in self.methods.items():
+            own = dict(own)
+            base = presets.load(own.pop("use", name)) if "use" in own or not own else {}
+            found[name] = self._under(base)._under(own)._fill()
+        return found
+
+    def _own_name(self) -> str:
+        name = str(as_table(self.rule).get("name"))
+        return name.rpartition(":")[2].lower() if ":" in name else name
+
+    def _under(self, own: Mapping[str, Any]) -> "Experiment":
+        """This experiment with some settings of a method laid over it."""
+        allowed = set(type(self).model_fields) - {"methods", "seeds", "rounds", "engine", "data_dir", "dataset"}
+        for key in own:
+            if key not in allowed:
+                raise unknown("setting of a method", key, sorted(allowed))
+        return self.model_copy(update={"methods": {}, **merge(self.model_dump(exclude={"methods"}), own)})
+
+    def _fill(self) -> "Experiment":
+        """All slots resolved, what the initialiser needs filled in, short names moved to where they belong."""
+        optimiser = as_table(self.optimiser)
+        short = {k: v for k, v in (("lr", self.lr), ("momentum", self.momentum)) if v is not None}
+        update: dict[str, Any] = {"methods": {}, "lr": None, "momentum": None, "optimiser": {**optimiser, **short}}
+        needs = getattr(find("initialisers", as_table(self.initialiser)["name"]).target, "needs", {})
+        update["start"] = self.start or needs.get("start", "train")
+        update["clamp"] = self.clamp if self.clamp is not None else needs.get("clamp")
+        if self.epochs is None and self.batches is None:
+            update["epochs"] = 1
+        filled = self.model_copy(update=update)
+        slots: dict[str, Any] = {s: resolve(s, getattr(filled, s)) for s in SLOTS if s != "model"}
+        models = filled.model if isinstance(filled.model, list) else [filled.model]
+        resolved_models = [resolve("model", m) for m in models]
+        slots["model"] = resolved_models if isinstance(filled.model, list) else resolved_models[0]
+        return filled.model_copy(update=slots)
+
+    def evaluated(self) -> list[int]:
+        """The rounds after which models are measured; the untrained start (0) and the last always are."""
+        if self.evaluate == "log":
+            found = {round(10 ** (k / 10)) for k in range(200) if 10 ** (k / 10) <= self.rounds}
+        elif isinstance(self.evaluate, int):
+            found = set(range(0, self.rounds + 1, max(self.evaluate, 1)))
+        else:
+            found = {r for r in self.evaluate if r <= self.rounds}
+        return sorted(found | {0, self.rounds})
+
+    def run(self, out: str | Path | None = None) -> pl.DataFrame:
+        """Run every method with every seed; records as a data frame, also written to `out` if named."""
+        from coterie.runner import run  # the runner knows engines and records; the configuration does not
+
+        return run(self, out)
+
+    def to_toml(self) -> str:
+        """The experiment as a file that gives it back."""
+        given = self.model_dump(exclude_none=True, exclude_defaults=False)
+        simple = {k: v for k, v in given.items() if not isinstance(v, dict)}
+        tables = {k: v for k, v in given.items() if isinstance(v, dict) and v}
+        return tomlkit.dumps(_plain({**simple, **tables}))
+
+
+def _plain(value: Any) -> Any:
+    """Without None (TOML has none) and with lists for tuples."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items() if v is not None}
+    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings laid over settings; slots are joined by `overlay`."""
+    merged = dict(below)
+    for key, value in above.items():
+        joins = key in SLOTS and below.get(key) is not None and not isinstance(value, list | tuple)
+        merged[key] = overlay(below[key], value) if joins and not isinstance(below[key], list) else value
+    for one, other in (("epochs", "batches"), ("batches", "epochs")):
+        if above.get(one) is not None and above.get(other) is None:
+            merged[other] = None
+    return merged
+
+
+DEFAULT = Path(__file__).parent / "default.toml"
+"""What `coterie run` runs when nothing is said."""
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file."""
+    if not path.is_file():
+        raise ConfigError("no such configuration file", expected="a TOML file", got=str(path), cure="Check the path.")
+    try:
+        return tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML ({error})", cure="Mend that line.") from None
+
+
+def layered(file: Path | None, flags: Mapping[str, Any]) -> Experiment:
+    """Defaults, then the file, then the flags. Naming a rule by flag asks for that one method alone."""
+    base = read(DEFAULT) if file is None else read(file)
+    settings = merge(base, flags)
+    if "name" in as_table(flags.get("rule", {})) and "methods" not in flags:
+        settings.pop("methods", None)
+    return Experiment(**settings)
+
+
+def data_folder(experiment: Experiment) -> Path | None:
+    """The folder with data sets that the user named: `--data-dir`, else `COTERIE_DATA`."""
+    named = experiment.data_dir or os.environ.get("COTERIE_DATA")
+    return Path(named).expanduser() if named else None
