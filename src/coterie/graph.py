@@ -172,7 +172,8 @@ class Graph:
 
             v_i ∝ d_i (d_i + Σ_{k ∈ N_i} ω_ik d_k),
 
-        which is (k_i + 1) / Σ_j (k_j + 1) with equal sizes and weights; for directed ones by power iteration.
+        which is (k_i + 1) / Σ_j (k_j + 1) with equal sizes and weights; for directed ones by power iteration. Only a
+        connected graph has a consensus to speak of.
 
         Reference: Badie-Modiri et al., Initialisation and Network Effects in Decentralised Federated Learning, 2024
         """
@@ -269,6 +270,7 @@ def draw(make: Callable[[int, np.random.Generator], Graph], nodes: int, seed: in
 
     Without `connect` a draw that falls apart is an error; with it the graph is drawn again, up to 1,000 times.
     """
+    cure = "Raise the parameter that sets how many links there are"
     for attempt in range(_DRAWS if connect else 1):
         rng = generator(seed, "topology", attempt)
         graph = make(nodes, rng)
@@ -277,18 +279,13 @@ def draw(make: Callable[[int, np.random.Generator], Graph], nodes: int, seed: in
         parts = graph.components()
         if parts == 1:
             return graph
+        what = f"the network is not connected: it has {parts} {'strong ' * graph.directed}components"
         # a family that drew nothing from its generator would give the same graph for ever
         if rng.random() == generator(seed, "topology", attempt).random():
-            connect = False
-            break
-    kind = "strongly connected components" if graph.directed else "components"
-    cure = "Raise the parameter that sets how many links there are"
-    if connect:
-        raise GraphError(f"no connected network in {_DRAWS} draws: the last has {parts} {kind}", cure=f"{cure}.")
-    raise GraphError(
-        f"the network is not connected: it has {parts} {kind}",
-        cure=f"{cure}, or redraw with `--topology.connect true`.",
-    )
+            raise GraphError(what, cure="Every draw would be the same: add links, or choose another topology.")
+        if not connect:
+            raise GraphError(what, cure=f"{cure}, or redraw with `--topology.connect true`.")
+    raise GraphError(f"no connected network in {_DRAWS} draws: the last has {parts} components", cure=f"{cure}.")
 
 
 def _check_arcs(nodes: int, sources: Ints, targets: Ints, weights: Floats) -> None:

@@ -43,7 +43,13 @@ def draw_graph(graph: Graph, path: str | Path) -> None:
     degree = graph.degree
     low, high = int(degree.min()), int(degree.max())
     area = np.clip(6000 / graph.nodes, 12, 150) * (0.6 + 1.8 * (degree - low) / max(1, high - low))
-    colours = {"cmap": "viridis", "vmin": low - 0.5, "vmax": high + 0.5, "edgecolors": "white", "linewidths": 0.5}
+    colours: dict[str, Any] = {
+        "cmap": "viridis",
+        "vmin": low - 0.5,
+        "vmax": high + 0.5,
+        "edgecolors": "white",
+        "linewidths": 0.5,
+    }
     order = np.argsort(degree, kind="stable")  # hubs last, on top
     dots = axes.scatter(place[order, 0], place[order, 1], s=area[order], c=degree[order], zorder=2, **colours)
     bar = figure.colorbar(dots, ax=axes, shrink=0.7, label="degree (how many a node hears)")

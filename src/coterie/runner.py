@@ -1,0 +1,186 @@
+"""Run an experiment: every method with every seed, round by round, recorded, interruptible, resumable."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+import polars as pl
+
+from coterie import records
+from coterie.engines import Session
+from coterie.engines._job import Samples
+from coterie.errors import CoterieError
+from coterie.experiment import Experiment
+from coterie.slots import choice
+from coterie.world import build, load_samples
+
+CHECKPOINT_SECONDS = 15.0
+"""At most this much work is lost to a sudden end (more, if writing a checkpoint is slow: see `_Clock`)."""
+
+
+class Interrupted(CoterieError):
+    """Ctrl-C: a checkpoint has been written."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        cure = f"Go on with `coterie resume {folder}`." if folder else "Nothing was written: no folder was named."
+        super().__init__("interrupted", cure=cure)
+
+
+class Display(Protocol):
+    """Whoever wants to see a run go on."""
+
+    def begin(self, jobs: list[tuple[str, int]], rounds: int) -> None: ...
+
+    def progress(self, method: str, seed: int, round: int, rounds: int, accuracy: float | None) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class Silent:
+    """A display that shows nothing."""
+
+    def begin(self, jobs: list[tuple[str, int]], rounds: int) -> None:
+        pass
+
+    def progress(self, method: str, seed: int, round: int, rounds: int, accuracy: float | None) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+
+def run(experiment: Experiment, out: str | Path | None = None, display: Display | None = None) -> pl.DataFrame:
+    """Run an experiment from the beginning; records are returned, and written to `out` if named."""
+    folder = None
+    if out is not None:
+        folder = records.RunFolder(out)
+        folder.create(experiment)
+    return _Runner(experiment, folder, display or Silent()).go()
+
+
+def resume(out: str | Path, display: Display | None = None) -> pl.DataFrame:
+    """Go on with a run: finished jobs are kept, the one under way goes on from its checkpoint."""
+    return _Runner(records.configuration(out), records.RunFolder(out), display or Silent()).go()
+
+
+class _Runner:
+    def __init__(self, experiment: Experiment, folder: records.RunFolder | None, display: Display) -> None:
+        self.experiment, self.folder, self.display = experiment, folder, display
+        self.methods = experiment.resolved
+        self.stopping = False
+
+    def go(self) -> pl.DataFrame:
+        if self.folder is None:
+            return self._all()
+        with self.folder.lock():
+            self._all()
+            return self.folder.collect()
+
+    def _all(self) -> pl.DataFrame:
+        jobs = [(m, s) for s in self.experiment.seeds for m in self.methods]
+        left = [j for j in jobs if not (self.folder and self.folder.finished(*j))]
+        if not left:
+            return records.empty()
+        first = next(iter(self.methods.values()))
+        self.display.begin(left, self.experiment.rounds)
+        samples = load_samples(first)
+        session: Session = choice("engine", first.engine).make().open()  # type: ignore[arg-type]
+        try:
+            with self._watch_interrupt():
+                return pl.concat([self._job(session, samples, method, seed) for method, seed in left])
+        except KeyboardInterrupt:
+            raise Interrupted(self.folder.path if self.folder else None) from None
+        finally:
+            session.close()
+            self.display.end()
+
+    def _job(self, session: Session, samples: Samples, method: str, seed: int) -> pl.DataFrame:
+        """One method with one seed, from its checkpoint if there is one."""
+        settings = self.methods[method]
+        rounds, evaluated = settings.rounds, set(settings.evaluated())
+        found = self.folder.latest(method, seed) if self.folder else None
+        session.begin(build(settings, samples, seed), found[3] if found else None)
+        if found:
+            last, state, done, _ = found
+            session.restore(state)
+        else:
+            last = 0
+            session.evaluate()
+            done = records.rows(method, seed, 0, session.ledger)
+            if self.folder:
+                self.folder.note_plan(method, seed, session.plan)
+        clock = _Clock(CHECKPOINT_SECONDS)
+        self.display.progress(method, seed, last, rounds, _accuracy(done))
+        for number in range(last + 1, rounds + 1):
+            try:
+                session.round(number, number in evaluated)
+            except CoterieError:  # the models are spoilt in the middle of a round: keep the records, not the models
+                if self.folder:
+                    self.folder.keep_rows(method, seed, done)
+                raise
+            if number in evaluated:
+                done = pl.concat([done, records.rows(method, seed, number, session.ledger)])
+            self.display.progress(method, seed, number, rounds, _accuracy(done) if number in evaluated else None)
+            if self.folder and number < rounds and (self.stopping or clock.due()):
+                with clock:
+                    self.folder.checkpoint(method, seed, number, session.snapshot(), done, session.plan)
+            if self.stopping and number < rounds:
+                raise KeyboardInterrupt
+        if self.folder:
+            self.folder.finish(method, seed, done)
+        if self.stopping:
+            raise KeyboardInterrupt
+        return done
+
+    @contextmanager
+    def _watch_interrupt(self) -> Iterator[None]:
+        """The first Ctrl-C ends the run after the present round, a second one at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            if self.stopping:
+                raise KeyboardInterrupt
+            self.stopping = True
+            self.display.note("stopping after this round (Ctrl-C again to stop at once)")
+
+        before = signal.signal(signal.SIGINT, stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+class _Clock:
+    """Says when a checkpoint is due: every so many seconds, but never more than a tenth of the time."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.cost, self.last = seconds, 0.0, time.monotonic()
+
+    def due(self) -> bool:
+        return time.monotonic() - self.last >= max(self.seconds, 10 * self.cost)
+
+    def __enter__(self) -> None:
+        self.started = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self.last = time.monotonic()
+        self.cost = self.last - self.started
+
+
+def _accuracy(done: pl.DataFrame) -> float | None:
+    latest = done.filter(pl.col("round") == pl.col("round").max())
+    mean = latest["test_accuracy"].mean()
+    return float(mean) if isinstance(mean, float) else None

@@ -1,0 +1,94 @@
+"""From a configuration and a seed to everything an engine needs: data, graph, nodes, parts."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.datasets import Dataset
+from coterie.engines import World
+from coterie.engines._job import Indices, Job, Samples, Training
+from coterie.experiment import Experiment, data_folder
+from coterie.graph import Graph, draw
+from coterie.partitions import split
+from coterie.randomness import generator
+from coterie.slots import choice
+
+
+def load_samples(experiment: Experiment) -> Samples:
+    """The experiment's data set in shared memory, images channels-last, on the engine's device."""
+    dataset: Dataset = choice("dataset", experiment.dataset).make()(data_folder(experiment))  # type: ignore[arg-type]
+    device = _device(experiment)
+
+    def ready(x: Tensor) -> Tensor:
+        x = (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).contiguous()
+        return x.share_memory_() if device == "cpu" else x.to(device)
+
+    tensors = (ready(t) for t in (dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y))
+    return Samples(*tensors, dataset.classes, dataset.shape)
+
+
+def network(experiment: Experiment, seed: int) -> Graph:
+    """The graph of this seed."""
+    topology = experiment.topology
+    assert isinstance(topology, dict)
+    return draw(choice("topology", topology).make(), experiment.nodes, seed, connect=topology.get("connect", False))
+
+
+def build(experiment: Experiment, samples: Samples, seed: int) -> World:
+    """One method (a resolved experiment) with one seed."""
+    e = experiment
+    labels = samples.train_y.cpu().numpy()
+    parts = split(
+        choice("partition", e.partition).make(),  # type: ignore[arg-type]
+        labels,
+        e.nodes,
+        seed,
+        items=e.items,
+        total=e.total,
+        validation=e.validation,
+    )
+    graph = network(e, seed)
+    if e.pooled:
+        parts = [tuple(np.sort(np.concatenate(p)) for p in zip(*parts, strict=True))]  # type: ignore[list-item]
+        graph = Graph.from_edges(1, [])
+    train, validation = tuple(p[0] for p in parts), tuple(p[1] for p in parts)
+    models = e.model if isinstance(e.model, list) else [e.model]
+    nodes = np.arange(len(train))
+    job = Job(
+        seed=seed,
+        models=tuple(choice("model", m) for m in models),  # type: ignore[arg-type]
+        rule=choice("rule", e.rule),  # type: ignore[arg-type]
+        objective=choice("objective", e.objective),  # type: ignore[arg-type]
+        optimiser=choice("optimiser", e.optimiser),  # type: ignore[arg-type]
+        training=Training(e.epochs, e.batches, e.batch_size, e.clamp, e.keep_optimiser),
+        groups=tuple(nodes[nodes % len(models) == g] for g in range(len(models))),
+        train=train,
+        validation=validation,
+        degree=graph.degree,
+        labels=_label_shares(labels, train, samples.classes),
+        device=_device(e),
+    )
+    size = len(samples.test_y)
+    some = generator(seed, "test").choice(size, max(1, round(e.test_share * size)), replace=False)
+    return World(
+        job=job,
+        samples=samples,
+        graph=graph,
+        rule=job.rule.make(),
+        protocol=choice("protocol", e.protocol).make(),  # type: ignore[arg-type]
+        initialiser=choice("initialiser", e.initialiser),  # type: ignore[arg-type]
+        start=e.start or "train",
+        links=e.links,
+        nodes=e.presence,
+        gain=graph.gain([len(t) for t in train]),
+        test=np.sort(some),
+    )
+
+
+def _label_shares(labels: Indices, train: tuple[Indices, ...], classes: int) -> Tensor:
+    counts = np.stack([np.bincount(labels[own], minlength=classes) for own in train])
+    return torch.from_numpy((counts / counts.sum(1, keepdims=True)).astype(np.float32))
+
+
+def _device(experiment: Experiment) -> str:
+    return str(choice("engine", experiment.engine).settings.get("device", "cpu"))  # type: ignore[arg-type]
