@@ -1,5 +1,6 @@
 """Graphs: what they hold, and the theory of merging on them."""
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -258,7 +259,12 @@ def test_diameter_is_that_of_networkx(graph: Graph) -> None:
     assert graph.diameter() == nx.diameter(graph.to_networkx())
 
 
-def test_diameter_in_blocks_and_by_sweeps() -> None:
+def test_diameter_in_blocks_and_by_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = [*range(0, 100, 2), *range(100, 150), *range(1, 100, 2)]  # a line whose last nodes stand in the middle
+    centred = Graph.from_edges(150, list(itertools.pairwise(order)))
+    assert centred.diameter() == 149
+    monkeypatch.setattr("coterie.graph._WORDS", 1)
+    assert centred.diameter() == 149
     assert make("line", 150).diameter() == 149
     assert make("complete", 300).diameter() == 1
     assert make("er", 600, p=0.2).diameter() == 2

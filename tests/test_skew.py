@@ -82,7 +82,7 @@ def test_describe_survives_an_empty_node() -> None:
 
 def test_bubbles_are_where_the_samples_are_with_area_by_their_number(tmp_path: Path) -> None:
     def ink(node: int, label: int, samples: int) -> int:
-        """Blue pixels in the upper left of a picture with these samples, and a bubble in the middle that sets the scale."""
+        """Blue pixels in the upper left of a picture with these samples and a bubble in the middle for scale."""
         table = np.zeros((12, 10))
         table[6, 5], table[node, label] = 100, samples
         draw_allocation(table, tmp_path / "a.png", title="one")

@@ -21,8 +21,9 @@ Floats = NDArray[np.float64]
 
 _DENSE = 500  # up to here all eigenvalues of the dense matrix cost less than a good guess at one
 _EXACT = 2000  # up to here the diameter is searched from every node
-_DRAWS = 1000
-_STEPS = 2000
+_WORDS = 2**22  # of eight bytes, that the search for the diameter may hold at once
+_DRAWS = 1000  # of a graph that should be connected
+_STEPS = 2000  # of power iteration
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +243,7 @@ class Graph:
     def _farthest(self) -> int:
         """Breadth-first search from all nodes at once: bit b of a node's words says that node b has reached it."""
         hears = csr_array(self._matrix + eye_array(self.nodes))
-        block, hops = 64 * max(1, 2**22 // len(hears.indices)), 0
+        block, hops = 64 * max(1, _WORDS // len(hears.indices)), 0
         for start in range(0, self.nodes, block):
             marked = np.zeros((self.nodes, min(block, -(-self.nodes // 64) * 64)), np.bool_)
             some = np.arange(start, min(start + block, self.nodes))
@@ -259,8 +260,8 @@ class Graph:
     def _sweeps(self) -> int:
         start, hops = int(np.argmin(self.degree)), 0
         for _ in range(4):
-            # rows of the transpose are senders: distances from `start` outwards
-            distance = dijkstra(self._matrix.T.tocsr(), indices=[start], unweighted=True)
+            # against the arcs, if they are directed: the diameter is the same
+            distance = dijkstra(self._matrix, indices=[start], unweighted=True)
             hops, start = max(hops, int(distance.max())), int(distance.argmax())
         return hops
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+import coterie.cache
 from coterie.errors import DataError
 
 T = TypeVar("T")
@@ -45,11 +46,7 @@ def damaged(path: Path | str, why: object) -> DataError:
 
 def cache_folder(dataset: str) -> Path:
     """Where downloads of this data set are kept."""
-    if chosen := os.environ.get("COTERIE_CACHE"):
-        root = Path(chosen)
-    else:
-        root = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "coterie"
-    return root.expanduser() / "datasets" / dataset
+    return coterie.cache.cache_folder() / "datasets" / dataset
 
 
 def places(folder: Path, dataset: str, also: Sequence[str] = ()) -> list[Path]:

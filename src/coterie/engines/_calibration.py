@@ -5,16 +5,18 @@ import os
 import platform
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
 
+from coterie.cache import cache_folder
 from coterie.engines._job import Job, Samples
 from coterie.engines._site import Mode, architectures
 from coterie.engines._training import Trainer
+from coterie.errors import ConfigError
 
 CHUNK_BYTES = (256 * 1024, 1024 * 1024, 4 * 1024 * 1024, 16 * 1024 * 1024)
 """Sizes of a stack's parameters that are tried."""
@@ -24,42 +26,32 @@ def choose_mode(
     job: Job, samples: Samples, group: int, asked: Literal["auto", "stack", "loop"], chunk: int, workers: int
 ) -> Mode:
     """Stack or loop, and how many rows at once: as asked, else the faster one on this machine."""
-    rows = len(job.groups[group])
     if asked == "loop":
         return Mode(False, 1)
-    probe = _Probe(job, samples, group)
-    if not probe.stackable():
+    probe, share = _Probe(job, samples, group), max(-(-len(job.groups[group]) // workers), 1)
+    if asked == "auto" and share == 1:
+        return Mode(False, 1)
+    known = _Memory()
+    if not known.recall(f"{probe.signature} stackable", probe.stackable):
         if asked == "stack":
-            raise_unstackable(job.models[group].name)
+            raise ConfigError(
+                f"model {job.models[group].name!r} cannot be stacked",
+                expected="no batch-norm statistics, dropout, data-dependent control flow or optimisers out of step",
+                cure="Use --engine.mode loop (or auto).",
+            )
         return Mode(False, 1)
     if chunk:
         return Mode(True, chunk)
-    share = max(-(-rows // workers), 1)
-    sizes = sorted({max(1, min(share, b // (4 * probe.width))) for b in CHUNK_BYTES})
-    if asked == "auto" and share == 1:
-        return Mode(False, 1)
-    memory = _memory_file()
-    key = f"{probe.signature} batch {job.training.batch_size} share {share} {asked}"
-    known = json.loads(memory.read_text()) if memory.is_file() else {}
-    if key not in known:
-        times = {size: probe.stacked(size) for size in sizes if size > 1 or asked == "stack"}
+
+    def fastest() -> int:
+        sizes = sorted({max(1, min(share, b // (4 * probe.width))) for b in CHUNK_BYTES})
+        times = {size: probe.stacked(size) for size in sizes}
         if asked == "auto":
             times[0] = probe.looped()
-        known[key] = min(times, key=lambda size: times[size])
-        _remember(memory, known)
-    best = int(known[key])
+        return min(times, key=lambda size: times[size])
+
+    best = known.recall(f"{probe.signature} batch {job.training.batch_size} share {share} {asked}", fastest)
     return Mode(best > 0, max(best, 1))
-
-
-def raise_unstackable(name: str) -> None:
-    """The error for a model that vmap cannot take."""
-    from coterie.errors import ConfigError
-
-    raise ConfigError(
-        f"model {name!r} cannot be stacked",
-        expected="a model without batch-norm statistics, dropout or data-dependent control flow",
-        cure="Use --engine.mode loop (or auto).",
-    )
 
 
 class _Probe:
@@ -73,7 +65,7 @@ class _Probe:
         clamp = job.training.clamp is not None
         self.signature = (
             f"{self.architecture.signature} on {shape} {job.objective.name} {job.optimiser.name} clamp {clamp} "
-            f"{job.device} torch {torch.__version__}"
+            f"kept {job.training.keep_optimiser} {job.device} torch {torch.__version__}"
         )
 
     def _trainer(self, rows: int) -> Trainer:
@@ -121,8 +113,7 @@ class _Probe:
         return _best(lambda: [trainer.train_row(r, 1) for r in range(4)]) / 4
 
 
-def _best(run: object) -> float:
-    assert callable(run)
+def _best(run: Callable[[], object]) -> float:
     run()
     times = []
     for _ in range(5):
@@ -132,23 +123,25 @@ def _best(run: object) -> float:
     return min(times)
 
 
-def cache_folder() -> Path:
-    """Where measurements and downloads are kept: `COTERIE_CACHE`, or the user's cache folder."""
-    named = os.environ.get("COTERIE_CACHE")
-    if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "coterie"
+class _Memory:
+    """What was measured on this machine before, in a small file of the cache folder."""
 
+    def __init__(self) -> None:
+        self.path = cache_folder() / f"modes-{platform.node() or 'machine'}.json"
+        try:
+            self.known: dict[str, int] = json.loads(self.path.read_text())
+        except (OSError, ValueError):
+            self.known = {}
 
-def _memory_file() -> Path:
-    return cache_folder() / f"modes-{platform.node() or 'machine'}.json"
-
-
-def _remember(path: Path, known: dict[str, int]) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-            json.dump(known, file, indent=1)
-        os.replace(file.name, path)
-    except OSError:
-        return  # a cache that cannot be written only costs the next run a measurement
+    def recall(self, key: str, measure: Callable[[], int]) -> int:
+        """The remembered value, or a new one that is remembered from now on."""
+        if key not in self.known:
+            self.known[key] = int(measure())
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                with tempfile.NamedTemporaryFile("w", dir=self.path.parent, delete=False) as file:
+                    json.dump(self.known, file, indent=1)
+                os.replace(file.name, self.path)
+            except OSError:
+                pass  # a cache that cannot be written only costs the next run a measurement
+        return self.known[key]

@@ -66,32 +66,35 @@ class Post:
         self.batches: list[Batch] = []
         empty = np.empty(0, np.int64)
         self.source, self.target, self.batch, self.row, self.tag = empty, empty, empty, empty, empty
-        self.weight, self.open = np.empty(0), np.empty(0, bool)
+        self.weight, self.open, self.void = np.empty(0), np.empty(0, bool), np.empty(0, bool)
         self._tags: dict[str, int] = {}
 
     def put(self, source: Indices, target: Indices, tag: str, batch: Indices, row: Indices) -> tuple[Indices, Indices]:
-        """Post mail along arcs; gives source and target of what goes through (its link being up)."""
+        """Post mail along arcs; gives source and target of what goes through.
+
+        What does not (the link is down, the numbers are not finite, or there is nothing to say: batch −1) is void: the
+        receiver knows that it need not wait for it, as both ends of a real link would.
+        """
         code = target * self.graph.nodes + source
-        at = np.searchsorted(self.codes, code)
-        linked = at < len(self.codes)
-        linked[linked] = self.codes[at[linked]] == code[linked]
-        if not linked.all():
-            a, b = int(source[~linked][0]), int(target[~linked][0])
+        at = np.minimum(np.searchsorted(self.codes, code), len(self.codes) - 1)
+        if len(strangers := np.flatnonzero(self.codes[at] != code)):
+            a, b = int(source[strangers[0]]), int(target[strangers[0]])
             raise RuntimeError(f"the protocol sends from node {a} to node {b}, which are not linked")
-        up = np.ones(len(code), bool) if self.active is None else self.active[at]
-        source, target, batch, row, at = source[up], target[up], batch[up], row[up], at[up]
-        for b in np.unique(batch):
-            if len(self.batches[b].refused):
-                good = ~((batch == b) & np.isin(row, self.batches[b].refused))
-                source, target, batch, row, at = source[good], target[good], batch[good], row[good], at[good]
+        void = batch < 0
+        if self.active is not None:
+            void |= ~self.active[at]
+        for number in np.unique(batch[batch >= 0]):
+            if len(self.batches[number].refused):
+                void |= (batch == number) & np.isin(row, self.batches[number].refused)
         self.source = np.concatenate([self.source, source])
         self.target = np.concatenate([self.target, target])
         self.batch = np.concatenate([self.batch, batch])
         self.row = np.concatenate([self.row, row])
         self.weight = np.concatenate([self.weight, self.graph.weights[at]])
         self.tag = np.concatenate([self.tag, np.full(len(source), self._tags.setdefault(tag, len(self._tags)))])
-        self.open = np.concatenate([self.open, np.ones(len(source), bool)])
-        return source, target
+        self.void = np.concatenate([self.void, void])
+        self.open = np.concatenate([self.open, ~void])
+        return source[~void], target[~void]
 
     def collect(self, receivers: list[int], wanted: list[Indices], tag: str, deadline: bool) -> list[LocalHeard | None]:
         """For each receiver what has come of what it wants; None if it should wait for more (there is no deadline yet)."""
@@ -107,5 +110,6 @@ class Post:
         result: list[LocalHeard | None] = []
         for start, end in zip((ends - lengths).tolist(), ends.tolist(), strict=True):
             came = here[start:end]
-            result.append(LocalHeard(self, mails[at[start:end][came]]) if deadline or came.all() else None)
+            found = mails[at[start:end][came]]
+            result.append(LocalHeard(self, found[~self.void[found]]) if deadline or came.all() else None)
         return result

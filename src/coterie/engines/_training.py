@@ -1,6 +1,5 @@
 """Local training, evaluation and gradients for some rows: one module looped over rows, or many rows stacked with vmap."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -20,6 +19,9 @@ from coterie.randomness import key
 
 EVALUATION_BATCH = 250
 
+_traces: dict[Any, Any] = {}
+"""Traced gradients of this process, by all that they depend on: a trace costs as much as hundreds of steps."""
+
 
 class Trainer:
     """The rows of one architecture: their matrix, and what can be computed on a few of them in this process."""
@@ -32,7 +34,8 @@ class Trainer:
         self.matrix, self.integers = matrix, integers
         self.objective, self.optimiser = job.objective.make(), job.optimiser.make()
         self.optimiser_state: dict[str, Tensor] = {}
-        self._stacked: dict[Any, Any] = {}
+        self._buffers: dict[str, Tensor] = {}
+        self._traced_for = (repr(job.models[group]), repr(job.objective), job.training.clamp, samples.shape)
         self._me = job.me(self.nodes, 0, architecture.layout)
 
     @property
@@ -94,8 +97,7 @@ class Trainer:
         ]
 
     def _scratch(self, name: str, layout: Layout) -> Tensor:
-        buffer: Tensor = self._stacked.setdefault(("scratch", name), self.matrix.new_empty(layout.size))
-        return buffer.zero_()
+        return self._buffers.setdefault(name, self.matrix.new_empty(layout.size)).zero_()
 
     # Stacking: many rows in one vmapped, traced gradient.
 
@@ -142,12 +144,12 @@ class Trainer:
     ) -> dict[str, Tensor]:
         """Gradients [m, *shape] of each row's batch loss, replayed from a trace of vmap(grad(loss))."""
         height = len(x)
-        shape_key = ("gradient", training, height, tuple(x.shape[1:]))
+        trace = (*self._traced_for, training, tuple(x.shape[:2]), x.device)
         inputs = (params, x, y, share, me.node[:height], me.size[:height], me.degree[:height], me.labels[:height])
-        if shape_key not in self._stacked:
+        if trace not in _traces:
             self.architecture.module.train(training)
-            self._stacked[shape_key] = make_fx(vmap(grad(self._loss(training))))(*inputs)
-        gradients: dict[str, Tensor] = self._stacked[shape_key](*inputs)
+            _traces[trace] = make_fx(vmap(grad(self._loss(training))))(*inputs)
+        gradients: dict[str, Tensor] = _traces[trace](*inputs)
         return gradients
 
     def _loss(self, training: bool) -> Any:
@@ -285,8 +287,3 @@ def _metrics(counts: np.ndarray, losses: np.ndarray, seen: np.ndarray) -> dict[s
     f1 = np.where(either > 0, 2 * right / np.maximum(either, 1), 0.0).mean(1)
     with np.errstate(invalid="ignore", divide="ignore"):
         return {"accuracy": right.sum(1) / seen, "loss": losses / seen, "f1": np.where(seen > 0, f1, np.nan)}
-
-
-def timed(start: float, rows: int) -> float:
-    """Seconds since `start`, shared among rows that were computed together."""
-    return (time.perf_counter() - start) / max(rows, 1)

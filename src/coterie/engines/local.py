@@ -112,7 +112,7 @@ class LocalSession:
         if world.links < 1 or world.nodes < 1:
             active = world.graph.active(world.job.seed, number, world.links, world.nodes)
         self.post = Post(world.graph, active)
-        self._changed = np.zeros(world.job.nodes, bool)
+        self._changed, self._received = np.zeros(world.job.nodes, bool), np.zeros(world.job.nodes, np.int64)
         handlers: dict[type, Callable[[Asked], list[Any]]] = {
             Send: self._send,
             Train: self._train,
@@ -148,18 +148,25 @@ class LocalSession:
         return Place(i, graph.neighbours(i), graph.audience(i), self.number, self.world.job.seed, self.memory[i])
 
     def _receive(self, pending: dict[type, Asked], deadline: bool) -> list[tuple[int, Heard]]:
-        """Hand over what has come to those who have all they wait for, or to everyone when nobody can move any more."""
+        """Hand over what has come to those who have all they wait for.
+
+        When nobody can move any more a deadline passes: for those who have waited longest, that is the fewest receives.
+        """
         came: list[tuple[int, Heard]] = []
-        waiting: Asked = []
+        asking = pending.pop(Receive, [])
+        earliest = min((self._received[n] for n, _ in asking), default=0) if deadline else None
+        waiting = [a for a in asking if deadline and self._received[a[0]] != earliest]
         by_tag: dict[str, Asked] = defaultdict(list)
-        for node, op in pending.pop(Receive, []):
-            by_tag[op.tag].append((node, op))
+        for node, op in asking:
+            if not deadline or self._received[node] == earliest:
+                by_tag[op.tag].append((node, op))
         for tag, asked in by_tag.items():
             found = self.post.collect([n for n, _ in asked], [op.senders for _, op in asked], tag, deadline)
             for (node, op), heard in zip(asked, found, strict=True):
                 if heard is None:
                     waiting.append((node, op))
                 else:
+                    self._received[node] += 1
                     came.append((node, heard))
         if waiting:
             pending[Receive] = waiting
@@ -235,12 +242,13 @@ class LocalSession:
                 forwarded[op.tag].append((node, op))
         for (model, tag), ops in fresh.items():
             for g, positions, rows in self._by_group([n for n, _ in ops]):
+                number, message_rows = -1, rows
                 if (made := self._message(g, rows, model)) is not None:
                     batch, message_rows = made
                     self.post.batches.append(batch)
-                    to = [ops[p][1].to for p in positions]
-                    number = np.full(len(rows), len(self.post.batches) - 1)
-                    self._deliver(self.world.job.groups[g][rows], to, tag, number, message_rows)
+                    number = len(self.post.batches) - 1
+                to = [ops[p][1].to for p in positions]
+                self._deliver(self.world.job.groups[g][rows], to, tag, np.full(len(rows), number), message_rows)
         for tag, ops in forwarded.items():
             number, rows = (np.array([getattr(op.packet, k) for _, op in ops]) for k in ("batch", "row"))
             self._deliver(np.array([n for n, _ in ops]), [op.to for _, op in ops], tag, number, rows)
@@ -252,8 +260,11 @@ class LocalSession:
         source, target = self.post.put(
             np.repeat(nodes, lengths), np.concatenate(to), tag, batch, np.repeat(row, lengths)
         )
-        weight = {int(b): self._bytes(self.post.batches[b]) for b in np.unique(batch)}
-        sizes = np.array([weight[int(b)] for b in self.post.batch[len(self.post.batch) - len(source) :]])
+        if not len(source):
+            return
+        went = self.post.batch[-len(batch) :][~self.post.void[-len(batch) :]]
+        numbers, which = np.unique(went, return_inverse=True)
+        sizes = np.array([self._bytes(self.post.batches[b]) for b in numbers])[which]
         self.ledger.add("sent_bytes", source, sizes)
         self.ledger.add("received_bytes", target, sizes)
 

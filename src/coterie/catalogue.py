@@ -1,0 +1,101 @@
+"""What there is to choose from: the rooms, the parts in them, and what each part says of itself."""
+
+import re
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from coterie import methods
+from coterie.errors import ConfigError
+from coterie.parts import ROOMS, Part, find, names, unknown
+
+METHODS = "methods"
+ABOUT = {**ROOMS, METHODS: "whole methods, each a small composition of parts"}
+SINGULAR = {room: room.replace("ies", "ys").removesuffix("s") for room in ABOUT}
+
+
+def room(name: str) -> str:
+    """The room, called by its singular or its plural."""
+    found = [r for r, one in SINGULAR.items() if name.lower() in (r, one)]
+    if not found:
+        raise unknown("room", name, ABOUT)
+    return found[0]
+
+
+def rooms() -> RenderableType:
+    """All rooms with what they decide."""
+    table = _grid()
+    for name, about in ABOUT.items():
+        table.add_row(name, about, Text(str(len(_names(name))), style="dim"))
+    return Group(table, Text("\ncoterie list ROOM shows what is in one.", style="dim"))
+
+
+def inside(where: str) -> RenderableType:
+    """All parts in a room, a line each."""
+    table = _grid()
+    for name in _names(where):
+        if where == METHODS:
+            summary, reference = methods.describe(name)
+        else:
+            part = find(where, name)
+            summary, reference = part.summary, part.reference
+        table.add_row(name, Text(summary), Text(brief(reference), style="dim"))
+    return Group(table, Text(f"\ncoterie show {SINGULAR[where]} NAME tells all of one.", style="dim"))
+
+
+def show(where: str, name: str) -> RenderableType:
+    """Everything a part or a method says of itself."""
+    if where == METHODS:
+        summary, reference = methods.describe(name)
+        text = (methods.FOLDER / f"{name}.toml").read_text()
+        lines = [line for line in text.splitlines() if not line.startswith("#")]
+        return _sheet(f"method {name}", summary, "\n".join(f"    {li}" for li in lines), None, reference)
+    part = find(where, name)
+    return _sheet(f"{SINGULAR[where]} {part.name}", part.summary, part.body, _parameters(part), part.reference)
+
+
+def brief(reference: str) -> str:
+    """A reference cut to its authors and year: `Yin et al., 2018`."""
+    first, *others = [piece.strip() for piece in reference.split(",")]
+    # a second piece of one or two words is another author, not a title
+    several = bool(others) and len(others) > 2 and len(others[0].split()) == 1
+    years = re.findall(r"\b(?:19|20)\d\d\b", reference)
+    return ", ".join(filter(None, [f"{first} et al." if several else first, years[-1] if years else ""]))
+
+
+def _sheet(title: str, summary: str, body: str, settings: RenderableType | None, reference: str) -> RenderableType:
+    pieces: list[RenderableType] = [Text(title, style="bold"), Text(summary)]
+    pieces += [Text(f"\n{body}")] if body else []
+    pieces += [Text(""), settings] if settings else []
+    pieces += [Text(f"\n{reference}", style="dim")] if reference else []
+    return Group(*pieces)
+
+
+def _parameters(part: Part) -> RenderableType | None:
+    from coterie.flags import EMPTY, kind_of, shown
+    from coterie.slots import EXTRAS, SLOTS
+
+    slot = next((s for s, r in SLOTS.items() if r == part.room), None)
+    found = part.parameters | EXTRAS.get(slot or "", {})
+    if not found:
+        return None
+    table = Table("setting", "type", "default", box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0))
+    for key, (annotation, default) in found.items():
+        flag = f"--{slot}.{key.replace('_', '-')}" if slot else key
+        table.add_row(flag, kind_of(annotation), "required" if default is EMPTY else shown(default) or "none")
+    return Padding(table, (0, 0, 0, 0))
+
+
+def _names(where: str) -> list[str]:
+    return methods.names() if where == METHODS else list(names(where))
+
+
+def _grid() -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    table.add_column(no_wrap=True, overflow="ellipsis", max_width=24)
+    return table

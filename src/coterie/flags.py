@@ -1,0 +1,315 @@
+"""Flags of the command line, made from the fields of an experiment and the signatures of the parts it names.
+
+Nothing is listed here: a new field or a new part has its flags because it exists. Values stay text until the experiment
+checks them, so that a file, a flag and Python are refused with the same words.
+"""
+
+import difflib
+import inspect
+import json
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from cyclopts import Group, Parameter, Token
+
+from coterie.errors import ConfigError
+from coterie.experiment import DEFAULT, Experiment, read
+from coterie.parts import Part, find, names
+from coterie.slots import EXTRAS, SLOTS
+
+EMPTY = inspect.Parameter.empty
+EVERYDAY = Group("Everyday", sort_key=1)
+PARTS = Group("Parts", help="Each has settings of its own: name one and ask for --help again.", sort_key=2)
+FINER = Group("Finer", sort_key=3)
+OFTEN = ("nodes", "rounds", "epochs", "batches", "batch_size", "lr", "momentum", "items", "seeds", "methods", "data_dir")
+TEXTUAL = {"seeds": "SEEDS", "evaluate": "ROUNDS", "methods": "NAMES"}
+"""Fields that read their own notation, and what to call it."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One setting as the command line knows it."""
+
+    name: str
+    path: tuple[str, ...]
+    """Where its value goes: `("nodes",)`, `("rule", "theta")`."""
+    annotation: Any
+    default: Any
+    help: str
+    group: Group
+    metavar: str = ""
+    alias: str = ""
+    part: str = ""
+    """The part it belongs to, if it does."""
+
+    @property
+    def switch(self) -> bool:
+        """Whether the bare flag means yes."""
+        return _members(self.annotation) == [bool]
+
+    @property
+    def parameter(self) -> inspect.Parameter:
+        """The flag as a parameter of a cyclopts command, whose value will be text."""
+        repeats = any(_is_list(m) for m in _members(self.annotation)) or self.path[0] in TEXTUAL
+        kind: Any = bool if self.switch else list[str] if repeats else str
+        choices = [c for m in _members(self.annotation) if get_origin(m) is Literal for c in get_args(m)]
+        details = [f"one of {', '.join(choices)}"] if choices else []
+        details += ["required"] if self.default is EMPTY else []
+        described = Parameter(
+            name=self.name,
+            help="; ".join(filter(None, [self.help, *details])),
+            group=self.group,
+            metavar=None if self.switch else self.metavar or kind_of(self.annotation),
+            show_default=shown(self.default) or False,
+            negative=(),
+            converter=_texts,
+        )
+        name, only_named = _identifier(self.name), inspect.Parameter.KEYWORD_ONLY
+        return inspect.Parameter(name, only_named, default=None, annotation=Annotated[kind, described])
+
+    def value(self, texts: Sequence[str]) -> Any:
+        """What was typed, as the experiment takes it."""
+        if self.path[0] in TEXTUAL and len(self.path) == 1:
+            return ",".join(t.strip().strip("[]") for t in texts)
+        return parse(self.annotation, texts)
+
+
+def experiment_flags(base: Mapping[str, Any]) -> list[Flag]:
+    """A flag for every field of an experiment; defaults are those of `base`, a configuration file."""
+    found = []
+    for key, field in Experiment.model_fields.items():
+        default = base.get(key, field.default)
+        text, metavar, group = field.description or "", TEXTUAL.get(key, ""), EVERYDAY if key in OFTEN else FINER
+        if key in SLOTS:
+            text, metavar, group = f"{text}: {', '.join(names(SLOTS[key]))}", "NAME", PARTS
+            default = ", ".join(_named(default))
+        found.append(Flag(_dashed(key), (key,), field.annotation, default, text, group, metavar))
+    return sorted(found, key=lambda flag: OFTEN.index(flag.path[0]) if flag.path[0] in OFTEN else len(OFTEN))
+
+
+def part_flags(slot: str, part: Part, given: Mapping[str, Any], order: int = 0, own: Sequence[str] = ()) -> list[Flag]:
+    """A flag for every setting of a part.
+
+    Where `own` names a command's own flags, the command is about this part: its settings go without the slot's name too,
+    unless a flag of the command has that name.
+    """
+    group = Group(f"{slot} {part.name}", help=part.summary, sort_key=10 + order)
+    found = []
+    for key, (annotation, default) in (part.parameters | EXTRAS.get(slot, {})).items():
+        full, short = _dashed(f"{slot}.{key}"), _dashed(key)
+        plain = bool(own) and short not in own
+        text = "draw again until the network is connected" if (slot, key) == ("topology", "connect") else ""
+        name, alias = (short, full) if plain else (full, "")
+        found.append(
+            Flag(name, (slot, key), annotation, given.get(key, default), text, group, alias=alias, part=part.name)
+        )
+    return found
+
+
+def run_flags(tokens: Sequence[str]) -> tuple[list[Flag], dict[str, Any]]:
+    """All flags that make sense with the file and the parts that these arguments name, and what the file says."""
+    file = configuration_file(tokens)
+    base = read(DEFAULT if file is None else file)
+    flags = experiment_flags(base)
+    typed = joined(tokens, flags)
+    for order, slot in enumerate(SLOTS):
+        default = Experiment.model_fields[slot].default
+        below = base.get(slot, default)
+        above = spoken(typed, f"--{slot}")
+        several = above.split(",") if above and slot == "model" else above
+        chosen = _named(several or below) or _named(default)
+        if len(chosen) == 1:
+            given = below if isinstance(below, Mapping) and _named(below) == chosen else {}
+            flags += part_flags(slot, load(slot, chosen[0]), given, order)
+    return flags, base
+
+
+def configuration_file(tokens: Sequence[str]) -> Path | None:
+    """The file among the arguments of `run`."""
+    typed = joined(tokens, experiment_flags({}))
+    named = [t for t in typed if t.endswith(".toml") and not t.startswith("-")]
+    word = named[0] if named else first_word(typed, experiment_flags({}))
+    return None if word is None else Path(word)
+
+
+def load(slot: str, name: str) -> Part:
+    """The part, or an error in one line whatever is wrong with the user's file."""
+    try:
+        part = find(SLOTS[slot], name)
+        _ = part.parameters
+    except ConfigError:
+        raise
+    except Exception as error:  # the user's own module may fail in any way
+        raise ConfigError(f"cannot load {slot} {name!r} ({type(error).__name__}: {error})") from error
+    return part
+
+
+def settings(flags: Sequence[Flag], typed: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """What was typed as settings to lay over a file. A slot's settings go with the name of the part they belong to."""
+    found: dict[str, Any] = {}
+    for flag in flags:
+        given = typed.get(_identifier(flag.name))
+        if given is None:
+            continue
+        value = given if isinstance(given, bool) else flag.value(given)
+        if len(flag.path) == 2:
+            slot, key = flag.path
+            unnamed = slot not in base and slot not in found
+            found.setdefault(slot, {"name": flag.part} if unnamed else {})[key] = value
+        else:
+            key = flag.path[0]
+            found[key] = {"name": value} if key in SLOTS and isinstance(value, str) else value
+    # A file's short names speak of its own optimiser, and a flag for the optimiser wins over them.
+    optimiser, below = found.get("optimiser", {}), base.get("optimiser", Experiment.model_fields["optimiser"].default)
+    for short in ("lr", "momentum"):
+        if short in optimiser or optimiser.get("name", _named(below)[0]) != _named(below)[0]:
+            found.setdefault(short, None)
+    return found
+
+
+def signature(positional: Sequence[inspect.Parameter], flags: Sequence[Flag]) -> inspect.Signature:
+    """The signature of a command, for cyclopts to read."""
+    return inspect.Signature([*positional, *(flag.parameter for flag in flags)])
+
+
+def joined(tokens: Sequence[str], flags: Sequence[Flag]) -> list[str]:
+    """The arguments with dashes for underscores, long names shortened, and `--switch true` as one word."""
+    aliases = {f.alias: f.name for f in flags if f.alias}
+    switches = {f.name for f in flags if f.switch}
+    found: list[str] = []
+    for token in tokens:
+        if found and found[-1] in switches and token.lower() in ("true", "false", "yes", "no", "on", "off", "1", "0"):
+            found[-1] += f"={token}"
+        elif token.startswith("--"):
+            name, equals, value = token.partition("=")
+            name = name.replace("_", "-")
+            found.append(aliases.get(name, name) + equals + value)
+        else:
+            found.append(token)
+    return found
+
+
+def first_word(typed: Sequence[str], flags: Sequence[Flag]) -> str | None:
+    """The first argument that is neither a flag nor a flag's value."""
+    bare = {f.name for f in flags if f.switch} | {"--help", "--version"}
+    before = ""
+    for token in typed:
+        is_value = before.startswith("--") and "=" not in before and before not in bare
+        if not token.startswith("-") and not is_value:
+            return token
+        before = "" if is_value else token
+    return None
+
+
+def spoken(typed: Sequence[str], name: str) -> str | None:
+    """What was typed for a flag: its last value, or all of them joined by commas if it is repeated."""
+    found = [b for a, b in zip(typed, typed[1:], strict=False) if a == name]
+    found += [t.partition("=")[2] for t in typed if t.startswith(f"{name}=")]
+    return ",".join(found) or None
+
+
+def check(typed: Sequence[str], flags: Sequence[Flag]) -> None:
+    """Refuse a setting that its part does not have, naming the part."""
+    known = {f.name for f in flags} | {f.alias for f in flags}
+    chosen = {f.path[0]: f"{f.path[0]} {f.part}" for f in flags if f.part}
+    for token in typed:
+        name = token.partition("=")[0]
+        slot = name.removeprefix("--").partition(".")[0]
+        if not name.startswith("--") or "." not in name or slot not in SLOTS or name in known:
+            continue
+        has = sorted(n for n in known if n.startswith(f"--{slot}."))
+        near = difflib.get_close_matches(name, has, n=1, cutoff=0.7)
+        cure = f"Did you mean {near[0]}?" if near else f"It has: {', '.join(has) or 'no settings'}."
+        raise ConfigError(f"unknown setting {name} of {chosen.get(slot, f'the {slot}')}", cure=cure)
+
+
+def parse(annotation: Any, texts: Sequence[str]) -> Any:
+    """Text as a value: lists from `64,32`, `[64, 32]` or a repeated flag; the rest is left to pydantic."""
+    members = _members(annotation)
+    if types.NoneType in members and [t.lower() for t in texts] == ["none"]:
+        return None
+    if any(_is_list(m) for m in members):
+        items = [item for text in texts for item in _items(text)]
+        return items[0] if str in members and len(items) == 1 else items
+    text = texts[-1]
+    structured = Any in members or any((get_origin(m) or m) is dict for m in members)
+    return _literal(text) if structured and str not in members else text
+
+
+def kind_of(annotation: Any) -> str:
+    """A type in a word, for people."""
+    words = {int: "INT", float: "NUMBER", bool: "BOOL", str: "TEXT", Any: "VALUE"}
+    found = []
+    for member in _members(annotation):
+        if get_origin(member) is Literal:
+            found.append("|".join(str(c) for c in get_args(member)))
+        elif _is_list(member):
+            inner = [kind_of(a) for a in get_args(member) if a is not ...]
+            found.append(f"{inner[0] if inner else 'VALUE'},…")
+        elif member is not types.NoneType:
+            found.append(words.get(member, "VALUE"))
+    return " or ".join(dict.fromkeys(found))
+
+
+def shown(value: Any) -> str:
+    """A default as one would type it; nothing for nothing."""
+    if value is None or value is EMPTY:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return str(value.get("name", "")) or ", ".join(map(str, value))
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _texts(_: Any, tokens: Sequence[Token]) -> list[str]:
+    return [token.value for token in tokens]
+
+
+def _identifier(name: str) -> str:
+    return name.removeprefix("--").replace("-", "_").replace(".", "__")
+
+
+def _dashed(key: str) -> str:
+    return "--" + key.replace("_", "-")
+
+
+def _named(value: Any) -> list[str]:
+    """The names of the parts in a slot; none where the value cannot be one (the experiment will say so)."""
+    if isinstance(value, str):
+        return [value.strip()]
+    if isinstance(value, Mapping):
+        return [str(value["name"])] if "name" in value else []
+    return [name for v in value for name in _named(v)] if isinstance(value, list | tuple) else []
+
+
+def _members(annotation: Any) -> list[Any]:
+    """The alternatives of a union, without metadata."""
+    if get_origin(annotation) is Annotated:
+        return _members(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [m for a in get_args(annotation) for m in _members(a)]
+    return [annotation]
+
+
+def _is_list(annotation: Any) -> bool:
+    origin = get_origin(annotation) or annotation
+    return inspect.isclass(origin) and issubclass(origin, Sequence) and not issubclass(origin, str | bytes)
+
+
+def _items(text: str) -> list[Any]:
+    found = _literal(text)
+    if isinstance(found, list):
+        return found
+    return [piece.strip() for piece in text.split(",") if piece.strip()]
+
+
+def _literal(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+

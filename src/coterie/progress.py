@@ -1,0 +1,98 @@
+"""What a run looks like while it runs: bars on a terminal, a line per job elsewhere."""
+
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+Job = tuple[str, int]
+
+
+class Bars:
+    """Two bars on a terminal: all jobs, and the present one with its round and accuracy."""
+
+    def __init__(self, console: Console) -> None:
+        self.bars = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[said]}", markup=False),
+            TimeElapsedColumn(),
+            TextColumn("left", style="dim"),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=False),
+            console=console,
+            transient=True,
+        )
+        self.done: dict[Job, int] = {}
+        self.job: Job | None = None
+        self.whole, self.present = TaskID(0), TaskID(0)
+
+    def begin(self, jobs: list[Job], rounds: int) -> None:
+        """Show that these jobs are to come."""
+        self.done = dict.fromkeys(jobs, 0)
+        self.rounds = rounds
+        self.whole = self.bars.add_task("all", total=len(jobs) * rounds, said=f"0 of {len(jobs)} jobs")
+        self.present = self.bars.add_task("preparing", total=None, said="")
+        self.bars.start()
+
+    def progress(self, method: str, seed: int, round: int, rounds: int, accuracy: float | None) -> None:
+        """Show how far a job is."""
+        job = (method, seed)
+        if job != self.job:
+            self.job, self.accuracy = job, accuracy
+            self.bars.reset(self.present, total=rounds, description=f"{method}, seed {seed}")
+        self.accuracy = self.accuracy if accuracy is None else accuracy
+        self.done[job] = round
+        said = f"round {round} of {rounds}" + ("" if self.accuracy is None else f", accuracy {self.accuracy:.3f}")
+        self.bars.update(self.present, completed=round, said=said)
+        finished = sum(r >= self.rounds for r in self.done.values())
+        self.bars.update(self.whole, completed=sum(self.done.values()), said=f"{finished} of {len(self.done)} jobs")
+
+    def note(self, text: str) -> None:
+        """Print a line above the bars."""
+        self.bars.console.print(Text(text), style="dim")
+
+    def end(self) -> None:
+        """Take the bars away."""
+        self.bars.stop()
+
+
+class Lines:
+    """For a log file or a pipe: one line when the jobs begin, and one when each is done."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.count, self.finished = 0, 0
+        self.job: Job | None = None
+        self.started = time.monotonic()
+
+    def begin(self, jobs: list[Job], rounds: int) -> None:
+        """Say how many jobs are to come."""
+        self.count = len(jobs)
+        self._say(f"{self.count} job{'s' if self.count != 1 else ''} of {rounds} rounds")
+
+    def progress(self, method: str, seed: int, round: int, rounds: int, accuracy: float | None) -> None:
+        """Say that a job is done when it is."""
+        if (method, seed) != self.job:
+            self.job, self.started = (method, seed), time.monotonic()
+        if round < rounds:
+            return
+        self.finished += 1
+        reached = "" if accuracy is None else f", accuracy {accuracy:.3f}"
+        took = time.monotonic() - self.started
+        self._say(f"{self.finished} of {self.count}: {method}, seed {seed}{reached}, {took:.1f} s")
+
+    def note(self, text: str) -> None:
+        """Print a line."""
+        self._say(text)
+
+    def end(self) -> None:
+        """Nothing is left to tidy up."""
+
+    def _say(self, line: str) -> None:
+        self.console.print(Text(line), soft_wrap=True)
+
+
+def display(console: Console) -> Bars | Lines:
+    """What suits this console."""
+    return Bars(console) if console.is_terminal else Lines(console)
