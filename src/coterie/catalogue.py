@@ -2,14 +2,11 @@
 
 import re
 
-from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from coterie import methods
-from coterie.errors import ConfigError
 from coterie.parts import ROOMS, Part, find, names, unknown
 
 METHODS = "methods"
@@ -27,7 +24,7 @@ def room(name: str) -> str:
 
 def rooms() -> RenderableType:
     """All rooms with what they decide."""
-    table = _grid()
+    table = _grid(max(map(len, ABOUT)))
     for name, about in ABOUT.items():
         table.add_row(name, about, Text(str(len(_names(name))), style="dim"))
     return Group(table, Text("\ncoterie list ROOM shows what is in one.", style="dim"))
@@ -35,7 +32,7 @@ def rooms() -> RenderableType:
 
 def inside(where: str) -> RenderableType:
     """All parts in a room, a line each."""
-    table = _grid()
+    table = _grid(max(map(len, _names(where))))
     for name in _names(where):
         if where == METHODS:
             summary, reference = methods.describe(name)
@@ -62,13 +59,17 @@ def brief(reference: str) -> str:
     first, *others = [piece.strip() for piece in reference.split(",")]
     # a second piece of one or two words is another author, not a title
     several = bool(others) and len(others) > 2 and len(others[0].split()) == 1
-    years = re.findall(r"\b(?:19|20)\d\d\b", reference)
+    years = re.findall(r"\b(?:19|20)\d\d\b", reference.partition(";")[0])
     return ", ".join(filter(None, [f"{first} et al." if several else first, years[-1] if years else ""]))
 
 
 def _sheet(title: str, summary: str, body: str, settings: RenderableType | None, reference: str) -> RenderableType:
     pieces: list[RenderableType] = [Text(title, style="bold"), Text(summary)]
-    pieces += [Text(f"\n{body}")] if body else []
+    for paragraph in body.split("\n\n") if body else []:
+        # an equation is shown as it was written, words are set anew
+        equation = paragraph.startswith(" ")
+        words = paragraph if equation else " ".join(paragraph.split())
+        pieces += [Text(""), Text(words, no_wrap=equation, overflow="ignore" if equation else "fold")]
     pieces += [Text(""), settings] if settings else []
     pieces += [Text(f"\n{reference}", style="dim")] if reference else []
     return Group(*pieces)
@@ -82,20 +83,21 @@ def _parameters(part: Part) -> RenderableType | None:
     found = part.parameters | EXTRAS.get(slot or "", {})
     if not found:
         return None
-    table = Table("setting", "type", "default", box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0))
+    table = Table("setting", "type", "default", box=None, padding=(0, 3, 0, 0), header_style="dim")
     for key, (annotation, default) in found.items():
         flag = f"--{slot}.{key.replace('_', '-')}" if slot else key
         table.add_row(flag, kind_of(annotation), "required" if default is EMPTY else shown(default) or "none")
-    return Padding(table, (0, 0, 0, 0))
+    return table
 
 
 def _names(where: str) -> list[str]:
     return methods.names() if where == METHODS else list(names(where))
 
 
-def _grid() -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(no_wrap=True, overflow="ellipsis")
-    table.add_column(no_wrap=True, overflow="ellipsis", max_width=24)
+def _grid(width: int) -> Table:
+    """Name, summary, reference; the summary gives way where there is no room for all."""
+    table = Table.grid(padding=(0, 2), expand=True)
+    table.add_column(style="bold", no_wrap=True, min_width=width)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column(no_wrap=True, overflow="ellipsis", max_width=22)
     return table

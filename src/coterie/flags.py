@@ -6,6 +6,7 @@ checks them, so that a file, a flag and Python are refused with the same words.
 
 import difflib
 import inspect
+import itertools
 import json
 import types
 from collections.abc import Mapping, Sequence
@@ -24,9 +25,24 @@ EMPTY = inspect.Parameter.empty
 EVERYDAY = Group("Everyday", sort_key=1)
 PARTS = Group("Parts", help="Each has settings of its own: name one and ask for --help again.", sort_key=2)
 FINER = Group("Finer", sort_key=3)
-OFTEN = ("nodes", "rounds", "epochs", "batches", "batch_size", "lr", "momentum", "items", "seeds", "methods", "data_dir")
-TEXTUAL = {"seeds": "SEEDS", "evaluate": "ROUNDS", "methods": "NAMES"}
-"""Fields that read their own notation, and what to call it."""
+OFTEN = (
+    "nodes",
+    "rounds",
+    "epochs",
+    "batches",
+    "batch_size",
+    "lr",
+    "momentum",
+    "items",
+    "seeds",
+    "methods",
+    "data_dir",
+)
+TEXTUAL = ("seeds", "evaluate", "methods")
+"""Fields that read a notation of their own."""
+SHORT = ("lr", "momentum")
+"""Settings of the optimiser that have a short name."""
+METAVARS = {"seeds": "SEEDS", "evaluate": "ROUNDS", "methods": "NAMES", "data_dir": "FOLDER"}
 
 
 @dataclass(frozen=True)
@@ -53,25 +69,29 @@ class Flag:
     @property
     def parameter(self) -> inspect.Parameter:
         """The flag as a parameter of a cyclopts command, whose value will be text."""
-        repeats = any(_is_list(m) for m in _members(self.annotation)) or self.path[0] in TEXTUAL
+        members = _members(self.annotation)
+        repeats = any(_is_list(m) for m in members) or self.path[0] in TEXTUAL
         kind: Any = bool if self.switch else list[str] if repeats else str
-        choices = [c for m in _members(self.annotation) if get_origin(m) is Literal for c in get_args(m)]
-        details = [f"one of {', '.join(choices)}"] if choices else []
-        details += ["required"] if self.default is EMPTY else []
+        choices = [c for m in members if get_origin(m) is Literal for c in get_args(m)] if not repeats else []
+        details = [", ".join(choices), "required" if self.default is EMPTY else ""]
+        metavar = self.metavar or ("CHOICE" if choices else kind_of(self.annotation))
         described = Parameter(
             name=self.name,
             help="; ".join(filter(None, [self.help, *details])),
             group=self.group,
-            metavar=None if self.switch else self.metavar or kind_of(self.annotation),
+            metavar=None if self.switch else metavar,
             show_default=shown(self.default) or False,
             negative=(),
-            converter=_texts,
+            converter=_texts if repeats else None,
         )
         name, only_named = _identifier(self.name), inspect.Parameter.KEYWORD_ONLY
-        return inspect.Parameter(name, only_named, default=None, annotation=Annotated[kind, described])
+        return inspect.Parameter(name, only_named, default=None, annotation=Annotated[kind | None, described])
 
-    def value(self, texts: Sequence[str]) -> Any:
+    def value(self, typed: bool | str | Sequence[str]) -> Any:
         """What was typed, as the experiment takes it."""
+        if isinstance(typed, bool):
+            return typed
+        texts = [typed] if isinstance(typed, str) else typed
         if self.path[0] in TEXTUAL and len(self.path) == 1:
             return ",".join(t.strip().strip("[]") for t in texts)
         return parse(self.annotation, texts)
@@ -82,10 +102,12 @@ def experiment_flags(base: Mapping[str, Any]) -> list[Flag]:
     found = []
     for key, field in Experiment.model_fields.items():
         default = base.get(key, field.default)
-        text, metavar, group = field.description or "", TEXTUAL.get(key, ""), EVERYDAY if key in OFTEN else FINER
+        text, metavar, group = field.description or "", METAVARS.get(key, ""), EVERYDAY if key in OFTEN else FINER
         if key in SLOTS:
             text, metavar, group = f"{text}: {', '.join(names(SLOTS[key]))}", "NAME", PARTS
             default = ", ".join(_named(default))
+        elif key == "methods":
+            default = ", ".join(default)
         found.append(Flag(_dashed(key), (key,), field.annotation, default, text, group, metavar))
     return sorted(found, key=lambda flag: OFTEN.index(flag.path[0]) if flag.path[0] in OFTEN else len(OFTEN))
 
@@ -93,8 +115,8 @@ def experiment_flags(base: Mapping[str, Any]) -> list[Flag]:
 def part_flags(slot: str, part: Part, given: Mapping[str, Any], order: int = 0, own: Sequence[str] = ()) -> list[Flag]:
     """A flag for every setting of a part.
 
-    Where `own` names a command's own flags, the command is about this part: its settings go without the slot's name too,
-    unless a flag of the command has that name.
+    Where `own` names a command's own flags, the command is about this part: its settings go without the slot's name
+    too, unless a flag of the command has that name.
     """
     group = Group(f"{slot} {part.name}", help=part.summary, sort_key=10 + order)
     found = []
@@ -123,6 +145,8 @@ def run_flags(tokens: Sequence[str]) -> tuple[list[Flag], dict[str, Any]]:
         chosen = _named(several or below) or _named(default)
         if len(chosen) == 1:
             given = below if isinstance(below, Mapping) and _named(below) == chosen else {}
+            if slot == "optimiser" and _named(below) == chosen:
+                given = {**given, **{short: base[short] for short in SHORT if short in base}}
             flags += part_flags(slot, load(slot, chosen[0]), given, order)
     return flags, base
 
@@ -154,7 +178,7 @@ def settings(flags: Sequence[Flag], typed: Mapping[str, Any], base: Mapping[str,
         given = typed.get(_identifier(flag.name))
         if given is None:
             continue
-        value = given if isinstance(given, bool) else flag.value(given)
+        value = flag.value(given)
         if len(flag.path) == 2:
             slot, key = flag.path
             unnamed = slot not in base and slot not in found
@@ -164,7 +188,7 @@ def settings(flags: Sequence[Flag], typed: Mapping[str, Any], base: Mapping[str,
             found[key] = {"name": value} if key in SLOTS and isinstance(value, str) else value
     # A file's short names speak of its own optimiser, and a flag for the optimiser wins over them.
     optimiser, below = found.get("optimiser", {}), base.get("optimiser", Experiment.model_fields["optimiser"].default)
-    for short in ("lr", "momentum"):
+    for short in SHORT:
         if short in optimiser or optimiser.get("name", _named(below)[0]) != _named(below)[0]:
             found.setdefault(short, None)
     return found
@@ -205,8 +229,8 @@ def first_word(typed: Sequence[str], flags: Sequence[Flag]) -> str | None:
 
 
 def spoken(typed: Sequence[str], name: str) -> str | None:
-    """What was typed for a flag: its last value, or all of them joined by commas if it is repeated."""
-    found = [b for a, b in zip(typed, typed[1:], strict=False) if a == name]
+    """What was typed for a flag, joined by commas if it is repeated."""
+    found = [b for a, b in itertools.pairwise(typed) if a == name]
     found += [t.partition("=")[2] for t in typed if t.startswith(f"{name}=")]
     return ",".join(found) or None
 
@@ -312,4 +336,3 @@ def _literal(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-

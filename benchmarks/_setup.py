@@ -1,0 +1,99 @@
+"""A run on made-up data, ready to be timed, and the bare PyTorch loop it is measured against."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from coterie.engines import World
+from coterie.engines._job import Choice, Job, Samples, Training
+from coterie.engines.local import Local, LocalSession
+from coterie.graph import Graph, draw
+
+
+@dataclass(frozen=True)
+class Case:
+    """One setting to be timed."""
+
+    name: str
+    model: Choice
+    shape: tuple[int, ...]
+    nodes: int
+    batch_size: int
+    batches: int = 8
+    momentum: float = 0.5
+    rule: Choice = field(default_factory=lambda: Choice("rules", "decavg"))
+    topology: Choice = field(default_factory=lambda: Choice("topologies", "regular", {"k": 4}))
+    goal: float | None = None
+
+
+def world(case: Case, classes: int = 10) -> World:
+    """Random samples, enough for every mini-batch of a round to be another one."""
+    each = case.batch_size * case.batches
+    rng = torch.Generator().manual_seed(0)
+    count = min(case.nodes * each, 20_000)
+    x = torch.randn(count, *case.shape, generator=rng)
+    y = torch.randint(classes, (count,), generator=rng)
+    x = (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).contiguous().share_memory_()
+    samples = Samples(x, y.share_memory_(), x[:100], y[:100], classes, case.shape)
+    pick = np.random.default_rng(0)
+    train = tuple(pick.choice(count, each, replace=False) for _ in range(case.nodes))
+    graph: Graph = draw(case.topology.make(), case.nodes, 0, connect=True)
+    job = Job(
+        seed=0,
+        models=(case.model,),
+        rule=case.rule,
+        objective=Choice("objectives", "cross_entropy"),
+        optimiser=Choice("optimisers", "sgd", {"lr": 0.01, "momentum": case.momentum}),
+        training=Training(None, case.batches, case.batch_size, None, False),
+        groups=(np.arange(case.nodes),),
+        train=train,
+        validation=tuple(t[:0] for t in train),
+        degree=graph.degree,
+        labels=torch.full((case.nodes, classes), 1 / classes),
+        device="cpu",
+    )
+    start = Choice("initialisers", "he")
+    protocol = Choice("protocols", "neighbourhood").make()
+    return World(job, samples, graph, case.rule.make(), protocol, start, "train", 1.0, 1.0, 1.0, np.arange(100))
+
+
+def session(case: Case, engine: Local | None = None) -> tuple[LocalSession, World]:
+    """The case laid out in a local session."""
+    made, where = (engine or Local()).open(), world(case)
+    made.begin(where)
+    return made, where
+
+
+def bare_loop(where: World) -> Callable[[int], None]:
+    """One module and one SGD per node, a single thread, and nothing else: the same mini-batches as the round's."""
+    job, samples = where.job, where.samples
+    x = samples.train_x.permute(0, 3, 1, 2).contiguous() if len(samples.shape) == 3 else samples.train_x
+    settings = job.optimiser.settings
+    modules = [job.models[0].make()(samples.shape, samples.classes) for _ in range(job.nodes)]
+    optimisers = [torch.optim.SGD(m.parameters(), **settings) for m in modules]
+
+    def run(round: int) -> None:
+        for node, (module, optimiser) in enumerate(zip(modules, optimisers, strict=True)):
+            for batch in job.schedule(node, round):
+                index = torch.as_tensor(batch)
+                optimiser.zero_grad()
+                F.cross_entropy(module(x[index]), samples.train_y[index]).backward()
+                optimiser.step()
+
+    return run
+
+
+def best_of(repeats: int, *runs: Callable[[int], Any]) -> list[float]:
+    """The best time of each, taken in turns so that a busy moment hits all alike."""
+    times: list[list[float]] = [[] for _ in runs]
+    for repeat in range(repeats + 1):
+        for run, found in zip(runs, times, strict=True):
+            start = time.perf_counter()
+            run(repeat + 1)
+            found.append(time.perf_counter() - start)
+    return [min(found[1:]) for found in times]

@@ -1,0 +1,129 @@
+"""Speed and memory as ratios in one run: this machine against itself. `make bench` prints the tables."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).parent))
+from _memory import peak_ratio
+from _setup import Case, bare_loop, best_of, session
+
+from coterie.engines._job import Choice
+from coterie.engines._merging import Exchange
+from coterie.engines.local import LocalSession
+
+MLP = Choice("models", "mlp", {"sizes": (512, 256, 128)})
+SMALL = Choice("models", "mlp", {"sizes": (64,)})
+ROUNDS = [
+    Case("MLP 784-512-256-128-10, batch 16", MLP, (784,), 16, 16, goal=0.6),
+    Case("MLP 784-512-256-128-10, batch 16", MLP, (784,), 64, 16, goal=0.6),
+    Case("MLP 64-64-10, batch 16", SMALL, (64,), 500, 16, goal=0.08),
+    Case("logistic regression 784-10, batch 16", Choice("models", "logistic"), (784,), 50, 16, goal=0.15),
+    Case("CNN conv10-conv20, batch 100", Choice("models", "cnn_mnist"), (1, 28, 28), 16, 100, goal=0.35),
+]
+
+
+def rounds(repeats: int) -> Iterator[list[str]]:
+    """A whole round without evaluation against the bare loop over the same mini-batches."""
+    for case in ROUNDS:
+        ours, where = session(case)
+        bare = bare_loop(where)
+        mine, theirs = best_of(repeats, lambda r, s=ours: s.round(r, False), bare)
+        mode = ours.groups[0].mode
+        ours.close()
+        how = f"stack of {mode.chunk}" if mode.stack else "loop"
+        yield [case.name, str(case.nodes), how, f"{mine / theirs:.3f}", f"{case.goal}", _met(mine / theirs, case.goal)]
+
+
+def merging(repeats: int) -> Iterator[list[str]]:
+    """The merge alone, in units of a copy of all that it reads."""
+    regular, ba = Choice("topologies", "regular", {"k": 4}), Choice("topologies", "ba", {"m": 8})
+    for rule, reads, goal in (("decavg", 1, 3.0), ("dechw", 2, 8.0)):
+        for nodes in (50, 200, 1000):
+            for topology in (regular, ba):
+                model = MLP if nodes == 50 else Choice("models", "mlp", {"sizes": (128,) if nodes == 200 else (32,)})
+                case = Case("", model, (784,), nodes, 16, 1, rule=Choice("rules", rule), topology=topology)
+                ours, _ = session(case)
+                matrix = torch.randn_like(ours.groups[0].matrix)
+                other = torch.empty_like(matrix)
+                exchange = captured(ours)
+                copy, merge = best_of(
+                    repeats, lambda _, a=matrix, b=other: b.copy_(a), lambda _, s=ours, e=exchange: s.pool.all("merge", 0, e)
+                )
+                ours.close()
+                ratio = merge / (reads * copy)
+                aim = goal if topology is regular else None
+                yield [rule, str(nodes), f"{matrix.shape[1]:,}", topology.name, f"{ratio:.2f}", str(aim or ""), _met(ratio, aim)]
+
+
+def captured(ours: LocalSession) -> Exchange:
+    """The exchange that a round hands to the workers."""
+    caught: list[Exchange] = []
+    passing = ours.pool.all
+
+    def watch(name: str, *args: object) -> list[object]:
+        if name == "merge":
+            caught.append(args[1])  # type: ignore[arg-type]
+        return passing(name, *args)
+
+    ours.pool.all = watch  # type: ignore[method-assign]
+    ours.round(1, False)
+    ours.pool.all = passing  # type: ignore[method-assign]
+    return caught[0]
+
+
+def growth(repeats: int) -> Iterator[list[str]]:
+    """How a round's time grows with nodes and with links."""
+    base = None
+    for nodes, k in ((125, 4), (250, 4), (500, 4), (1000, 4), (1000, 16), (1000, 64)):
+        case = Case("", SMALL, (64,), nodes, 16, topology=Choice("topologies", "regular", {"k": k}))
+        ours, _ = session(case)
+        (time,) = best_of(repeats, lambda r, s=ours: s.round(r, False))
+        ours.close()
+        base = base or time
+        yield [str(nodes), str(nodes * k // 2), f"{time / base:.2f}", f"{time / base * 125 / nodes:.2f}"]
+
+
+def memory() -> Iterator[list[str]]:
+    """Peak memory of all processes above what they hold with no job, against n·P·4 bytes."""
+    for rule, goal in (("decavg", 4.0), ("decdiff", None), ("dechw", None)):
+        ratio = peak_ratio(rule)
+        yield [rule, f"{ratio:.2f}", str(goal or ""), _met(ratio, goal)]
+
+
+def _met(ratio: float, goal: float | None) -> str:
+    return "" if goal is None else "yes" if ratio <= goal else "no"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=("rounds", "merging", "growth", "memory"), action="append")
+    parser.add_argument("--repeats", type=int, default=7)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    tables = {
+        "rounds": ("A whole round / a bare single-threaded loop", ["model", "nodes", "mode", "ratio", "goal", "met"], rounds),
+        "merging": (
+            "The merge / a copy of all it reads",
+            ["rule", "nodes", "parameters", "graph", "ratio", "goal", "met"],
+            merging,
+        ),
+        "growth": ("A round of MLP 64-64-10 / that of 125 nodes", ["nodes", "links", "ratio", "per node"], growth),
+        "memory": ("Peak memory / (n·P·4 bytes), MLP, 64 nodes", ["rule", "ratio", "goal", "met"], lambda _: memory()),
+    }
+    console = Console()
+    for name, (title, columns, rows) in tables.items():
+        if not given.only or name in given.only:
+            table = Table(*columns, title=title)
+            for row in rows(given.repeats):
+                table.add_row(*row)
+            console.print(table)
+
+
+if __name__ == "__main__":
+    main()
