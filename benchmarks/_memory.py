@@ -33,7 +33,6 @@ def proportional_bytes() -> int:
 
 def main(rule: str) -> None:
     from _setup import Case, session
-
     from coterie.engines._job import Choice
 
     model = Choice("models", "mlp", {"sizes": (512, 256, 128)})

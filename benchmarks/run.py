@@ -12,7 +12,6 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).parent))
 from _memory import peak_ratio
 from _setup import Case, bare_loop, best_of, session
-
 from coterie.engines._job import Choice
 from coterie.engines._merging import Exchange
 from coterie.engines.local import LocalSession
@@ -53,12 +52,22 @@ def merging(repeats: int) -> Iterator[list[str]]:
                 other = torch.empty_like(matrix)
                 exchange = captured(ours)
                 copy, merge = best_of(
-                    repeats, lambda _, a=matrix, b=other: b.copy_(a), lambda _, s=ours, e=exchange: s.pool.all("merge", 0, e)
+                    repeats,
+                    lambda _, a=matrix, b=other: b.copy_(a),
+                    lambda _, s=ours, e=exchange: s.pool.all("merge", 0, e),
                 )
                 ours.close()
                 ratio = merge / (reads * copy)
                 aim = goal if topology is regular else None
-                yield [rule, str(nodes), f"{matrix.shape[1]:,}", topology.name, f"{ratio:.2f}", str(aim or ""), _met(ratio, aim)]
+                yield [
+                    rule,
+                    str(nodes),
+                    f"{matrix.shape[1]:,}",
+                    topology.name,
+                    f"{ratio:.2f}",
+                    str(aim or ""),
+                    _met(ratio, aim),
+                ]
 
 
 def captured(ours: LocalSession) -> Exchange:
@@ -107,7 +116,11 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     tables = {
-        "rounds": ("A whole round / a bare single-threaded loop", ["model", "nodes", "mode", "ratio", "goal", "met"], rounds),
+        "rounds": (
+            "A whole round / a bare single-threaded loop",
+            ["model", "nodes", "mode", "ratio", "goal", "met"],
+            rounds,
+        ),
         "merging": (
             "The merge / a copy of all it reads",
             ["rule", "nodes", "parameters", "graph", "ratio", "goal", "met"],

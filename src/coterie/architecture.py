@@ -61,7 +61,9 @@ class Architecture:
         return logits
 
 
-def build(name: str, factory: Callable[..., nn.Module], shape: tuple[int, ...], classes: int, device: str) -> Architecture:
+def build(
+    name: str, factory: Callable[..., nn.Module], shape: tuple[int, ...], classes: int, device: str
+) -> Architecture:
     """The architecture that a model part makes for this data; its own random draw is overwritten by an initialiser."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

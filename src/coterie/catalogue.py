@@ -50,15 +50,17 @@ def show(where: str, name: str) -> RenderableType:
         text = (methods.FOLDER / f"{name}.toml").read_text()
         lines = [line for line in text.splitlines() if not line.startswith("#")]
         return _sheet(f"method {name}", summary, "\n".join(f"    {li}" for li in lines), None, reference)
-    part = find(where, name)
+    from coterie.flags import load
+
+    part = load(where, name)
     return _sheet(f"{SINGULAR[where]} {part.name}", part.summary, part.body, _parameters(part), part.reference)
 
 
 def brief(reference: str) -> str:
     """A reference cut to its authors and year: `Yin et al., 2018`."""
     first, *others = [piece.strip() for piece in reference.split(",")]
-    # a second piece of one or two words is another author, not a title
-    several = bool(others) and len(others) > 2 and len(others[0].split()) == 1
+    # after a lone surname, a lone word is another author and not a title
+    several = len(others) > 2 and len(first.split()) == len(others[0].split()) == 1
     years = re.findall(r"\b(?:19|20)\d\d\b", reference.partition(";")[0])
     return ", ".join(filter(None, [f"{first} et al." if several else first, years[-1] if years else ""]))
 

@@ -1,10 +1,12 @@
 """What a rule may know and must say: the one contract that every engine keeps.
 
 A rule describes ONE node and does no I/O. It is written over the last dimension: `params` is `[P]` on a real peer and
-`[n, P]` (or a block of rows, or for coordinate-wise rules of columns) in the simulator, and the code is the same. Scalars
-of a node are `[..., 1]`, so that they broadcast in both.
+`[n, P]` (or a block of rows, or for coordinate-wise rules of columns) in the simulator, and the code is the same.
+Scalars of a node are `[..., 1]`, so that they broadcast in both.
 """
 
+import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -26,15 +28,13 @@ class Layout:
     @property
     def spans(self) -> list[tuple[int, int]]:
         """First and last-plus-one column of each tensor."""
-        ends = [0]
-        for shape in self.shapes:
-            ends.append(ends[-1] + torch.Size(shape).numel())
-        return list(zip(ends[:-1], ends[1:], strict=True))
+        ends = itertools.accumulate((math.prod(shape) for shape in self.shapes), initial=0)
+        return list(itertools.pairwise(ends))
 
     @property
     def size(self) -> int:
         """The number of columns: P."""
-        return sum(torch.Size(shape).numel() for shape in self.shapes)
+        return sum(math.prod(shape) for shape in self.shapes)
 
     def views(self, x: Tensor) -> dict[str, Tensor]:
         """`[..., P]` as named tensors `[..., *shape]`, sharing memory."""
@@ -122,7 +122,7 @@ class Data(Protocol):
 
 
 class Rule:
-    """How a node merges what it hears. Override what differs; a rule is a frozen dataclass whose fields are its settings."""
+    """How a node merges what it hears: override what differs, in a frozen dataclass whose fields are the settings."""
 
     span: Literal["coordinate", "model"] = "coordinate"
     """`coordinate`: every column is merged alike and alone. `model`: the rule must see whole rows."""

@@ -3,13 +3,21 @@
 import os
 import tomllib
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import polars as pl
 import tomlkit
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+)
 
 from coterie import methods as presets
 from coterie.errors import ConfigError
@@ -27,18 +35,23 @@ def _seeds(value: Any) -> Any:
         return value
     found: list[int] = []
     for piece in value.split(","):
-        first, dash, last = piece.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        first, dash, last = (p.strip() for p in piece.partition("-"))
+        if not first.isdecimal() or (dash and not last.isdecimal()) or int(last or first) < int(first):
             raise ValueError("seeds such as 0-4 or 0,2,5")
         found += range(int(first), int(last or first) + 1)
     return tuple(found)
+
+
+def _once(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    """A seed named twice is run once."""
+    return tuple(dict.fromkeys(seeds))
 
 
 def _rounds(value: Any) -> Any:
     """`log`, `5` (every fifth round) or `0,10,100`."""
     if isinstance(value, str) and value != "log":
         pieces = value.split(",")
-        if not all(p.strip().isdigit() for p in pieces):
+        if not all(p.strip().isdecimal() for p in pieces):
             raise ValueError("'log', a number k for every k-th round, or a list of rounds such as 0,10,100")
         numbers = tuple(int(p) for p in pieces)
         return numbers[0] if len(numbers) == 1 else numbers
@@ -58,8 +71,12 @@ class Experiment(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: Slot = Field("digits", description="what is learnt")
-    data_dir: str | None = Field(None, description="folder with data sets (else COTERIE_DATA, the cache, or a download)")
-    model: Slot | list[Slot] = Field({"name": "mlp", "sizes": [64]}, description="what learns (a list: spread over nodes)")
+    data_dir: str | None = Field(
+        None, description="folder with data sets (else COTERIE_DATA, the cache, or a download)"
+    )
+    model: Slot | Annotated[list[Slot], Field(min_length=1)] = Field(
+        {"name": "mlp", "sizes": [64]}, description="what learns (a list: spread over nodes)"
+    )
     nodes: int = Field(20, ge=1, description="how many nodes")
     rounds: int = Field(60, ge=1, description="how many rounds")
     epochs: int | None = Field(None, ge=1, description="local epochs a round")
@@ -72,11 +89,15 @@ class Experiment(BaseModel):
     items: int | None = Field(None, ge=1, description="at most this many samples on a node")
     total: int | None = Field(None, ge=1, description="use only this many of the training samples")
     validation: float = Field(0.2, ge=0, lt=1, description="share of a node's samples kept for validation")
-    seeds: Annotated[tuple[int, ...], BeforeValidator(_seeds)] = Field((0,), min_length=1, description="0-4, or 0,2,5")
+    seeds: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(_seeds), AfterValidator(_once)] = Field(
+        (0,), min_length=1, description="0-4, or 0,2,5"
+    )
     topology: Slot = Field({"name": "er", "p": 0.2, "connect": True}, description="who is whose neighbour")
     links: float = Field(1.0, gt=0, le=1, description="probability that a link is up in a round")
     presence: float = Field(1.0, gt=0, le=1, description="probability that a node takes part in a round")
-    partition: Slot = Field({"name": "dirichlet", "alpha": 0.5, "min_samples": 10}, description="who holds which samples")
+    partition: Slot = Field(
+        {"name": "dirichlet", "alpha": 0.5, "min_samples": 10}, description="who holds which samples"
+    )
     pooled: bool = Field(False, description="put the data of all nodes into one (the centralised bound)")
     rule: Slot = Field("decavg", description="how a node merges what it hears")
     objective: Slot = Field("cross_entropy", description="what local training minimises")
@@ -84,7 +105,7 @@ class Experiment(BaseModel):
     protocol: Slot = Field("neighbourhood", description="who trains, sends and merges when")
     start: Literal["train", "merge"] | None = Field(None, description="what round 1 begins with")
     clamp: float | None = Field(None, gt=0, description="upper limit of a mini-batch's mean loss")
-    evaluate: Annotated[Literal["log"] | int | tuple[int, ...], BeforeValidator(_rounds)] = Field(
+    evaluate: Annotated[Literal["log"] | PositiveInt | tuple[NonNegativeInt, ...], BeforeValidator(_rounds)] = Field(
         "log", description="rounds to evaluate: log, every k-th, or a list"
     )
     test_share: float = Field(1.0, gt=0, le=1, description="share of the test set that evaluations use")
@@ -102,29 +123,37 @@ class Experiment(BaseModel):
             raise ConfigError("epochs and batches exclude each other", cure="Give one of them.")
         _ = self.resolved
 
-    @cached_property
+    @property
     def resolved(self) -> dict[str, "Experiment"]:
-        """Method name -> an experiment of that one method, with every setting written out."""
+        """Method name -> an experiment of that one method, with every setting written out.
+
+        Not cached: `model_copy` would hand the old answer to a copy with other settings.
+        """
         if not self.methods:
             return {self._own_name(): self._fill()}
         found = {}
         for name, own in self.methods.items():
             own = dict(own)
-            base = presets.load(own.pop("use", name)) if "use" in own or not own else {}
-            found[name] = self._under(base)._under(own)._fill()
+            # a preset's name stands for the preset even with settings of its own, unless these say which rule it is
+            preset = not own or (name in presets.names() and "name" not in as_table(own.get("rule", {})))
+            base = presets.load(own.pop("use", name)) if preset or "use" in own else {}
+            found[name] = self._under(base, own)._fill()
         return found
 
     def _own_name(self) -> str:
         name = str(as_table(self.rule).get("name"))
         return name.rpartition(":")[2].lower() if ":" in name else name
 
-    def _under(self, own: Mapping[str, Any]) -> "Experiment":
-        """This experiment with some settings of a method laid over it."""
+    def _under(self, *layers: Mapping[str, Any]) -> "Experiment":
+        """This experiment with the settings of a method laid over it, one layer after the other."""
         allowed = set(type(self).model_fields) - {"methods", "seeds", "rounds", "engine", "data_dir", "dataset"}
-        for key in own:
-            if key not in allowed:
-                raise unknown("setting of a method", key, sorted(allowed))
-        return self.model_copy(update={"methods": {}, **merge(self.model_dump(exclude={"methods"}), own)})
+        settings = self.model_dump(exclude={"methods"})
+        for own in layers:
+            for key in own:
+                if key not in allowed:
+                    raise unknown("setting of a method", key, sorted(allowed))
+            settings = merge(settings, own)
+        return type(self)(**settings)
 
     def _fill(self) -> "Experiment":
         """All slots resolved, what the initialiser needs filled in, short names moved to where they belong."""
@@ -148,7 +177,7 @@ class Experiment(BaseModel):
         if self.evaluate == "log":
             found = {round(10 ** (k / 10)) for k in range(200) if 10 ** (k / 10) <= self.rounds}
         elif isinstance(self.evaluate, int):
-            found = set(range(0, self.rounds + 1, max(self.evaluate, 1)))
+            found = set(range(0, self.rounds + 1, self.evaluate))
         else:
             found = {r for r in self.evaluate if r <= self.rounds}
         return sorted(found | {0, self.rounds})
@@ -175,7 +204,7 @@ def _plain(value: Any) -> Any:
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings laid over settings; slots are joined by `overlay`."""
+    """Settings laid over settings; slots are joined by `overlay`, and the latest word on the optimiser wins."""
     merged = dict(below)
     for key, value in above.items():
         joins = key in SLOTS and below.get(key) is not None and not isinstance(value, list | tuple)
@@ -183,7 +212,16 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     for one, other in (("epochs", "batches"), ("batches", "epochs")):
         if above.get(one) is not None and above.get(other) is None:
             merged[other] = None
+    if above.get("optimiser") is not None:  # what lies below in short speaks of the optimiser below
+        was, now = (_name_of(layer.get("optimiser")) for layer in (below, merged))
+        for short in ("lr", "momentum"):
+            if above.get(short) is None and (now != was or short in as_table(above["optimiser"])):
+                merged[short] = None
     return merged
+
+
+def _name_of(optimiser: Any) -> Any:
+    return as_table(optimiser or Experiment.model_fields["optimiser"].default).get("name")
 
 
 DEFAULT = Path(__file__).parent / "default.toml"
@@ -195,7 +233,7 @@ def read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ConfigError("no such configuration file", expected="a TOML file", got=str(path), cure="Check the path.")
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML ({error})", cure="Mend that line.") from None
 

@@ -9,8 +9,8 @@ import inspect
 import itertools
 import json
 import types
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -140,14 +140,17 @@ def run_flags(tokens: Sequence[str]) -> tuple[list[Flag], dict[str, Any]]:
     for order, slot in enumerate(SLOTS):
         default = Experiment.model_fields[slot].default
         below = base.get(slot, default)
+        if not isinstance(below, str | Mapping | list):
+            raise ConfigError(slot, expected="a name, or a table with a name", got=repr(below))
         above = spoken(typed, f"--{slot}")
         several = above.split(",") if above and slot == "model" else above
         chosen = _named(several or below) or _named(default)
         if len(chosen) == 1:
+            flags = [replace(f, part=chosen[0]) if f.path == (slot,) else f for f in flags]
             given = below if isinstance(below, Mapping) and _named(below) == chosen else {}
             if slot == "optimiser" and _named(below) == chosen:
                 given = {**given, **{short: base[short] for short in SHORT if short in base}}
-            flags += part_flags(slot, load(slot, chosen[0]), given, order)
+            flags += part_flags(slot, load(SLOTS[slot], chosen[0]), given, order)
     return flags, base
 
 
@@ -159,15 +162,15 @@ def configuration_file(tokens: Sequence[str]) -> Path | None:
     return None if word is None else Path(word)
 
 
-def load(slot: str, name: str) -> Part:
+def load(room: str, name: str) -> Part:
     """The part, or an error in one line whatever is wrong with the user's file."""
     try:
-        part = find(SLOTS[slot], name)
+        part = find(room, name)
         _ = part.parameters
     except ConfigError:
         raise
     except Exception as error:  # the user's own module may fail in any way
-        raise ConfigError(f"cannot load {slot} {name!r} ({type(error).__name__}: {error})") from error
+        raise ConfigError(f"cannot load {name!r} ({type(error).__name__}: {error})") from error
     return part
 
 
@@ -186,17 +189,24 @@ def settings(flags: Sequence[Flag], typed: Mapping[str, Any], base: Mapping[str,
         else:
             key = flag.path[0]
             found[key] = {"name": value} if key in SLOTS and isinstance(value, str) else value
-    # A file's short names speak of its own optimiser, and a flag for the optimiser wins over them.
-    optimiser, below = found.get("optimiser", {}), base.get("optimiser", Experiment.model_fields["optimiser"].default)
-    for short in SHORT:
-        if short in optimiser or optimiser.get("name", _named(below)[0]) != _named(below)[0]:
-            found.setdefault(short, None)
     return found
 
 
-def signature(positional: Sequence[inspect.Parameter], flags: Sequence[Flag]) -> inspect.Signature:
-    """The signature of a command, for cyclopts to read."""
-    return inspect.Signature([*positional, *(flag.parameter for flag in flags)])
+def command(
+    function: Callable[..., int], help: str, arguments: Sequence[inspect.Parameter], flags: Sequence[Flag]
+) -> Callable[..., int]:
+    """The function as a command with these arguments and flags, for cyclopts to read."""
+    whole = inspect.Signature([*arguments, *(flag.parameter for flag in flags)])
+    function.__doc__ = help
+    function.__signature__ = whole  # type: ignore[attr-defined]
+    function.__annotations__ = {name: p.annotation for name, p in whole.parameters.items()}
+    return function
+
+
+def positional(name: str, help: str, default: Any = EMPTY) -> inspect.Parameter:
+    """An argument without a flag."""
+    annotation = Annotated[str | None, Parameter(help=help, show_default=False, required=default is EMPTY)]
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY, default=default, annotation=annotation)
 
 
 def joined(tokens: Sequence[str], flags: Sequence[Flag]) -> list[str]:
@@ -242,12 +252,13 @@ def check(typed: Sequence[str], flags: Sequence[Flag]) -> None:
     for token in typed:
         name = token.partition("=")[0]
         slot = name.removeprefix("--").partition(".")[0]
-        if not name.startswith("--") or "." not in name or slot not in SLOTS or name in known:
+        if not name.startswith("--") or "." not in name or slot not in chosen or name in known:
             continue
         has = sorted(n for n in known if n.startswith(f"--{slot}."))
         near = difflib.get_close_matches(name, has, n=1, cutoff=0.7)
-        cure = f"Did you mean {near[0]}?" if near else f"It has: {', '.join(has) or 'no settings'}."
-        raise ConfigError(f"unknown setting {name} of {chosen.get(slot, f'the {slot}')}", cure=cure)
+        listed = f"It has: {', '.join(has)}." if has else f"It has no settings; choose another with --{slot}."
+        cure = f"Did you mean {near[0]}?" if near else listed
+        raise ConfigError(f"unknown setting {name} of {chosen[slot]}", cure=cure)
 
 
 def parse(annotation: Any, texts: Sequence[str]) -> Any:

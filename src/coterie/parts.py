@@ -62,7 +62,7 @@ class Part:
 
     @property
     def parameters(self) -> dict[str, tuple[Any, Any]]:
-        """Name -> (annotation, default) of what a user may set; the default is `inspect.Parameter.empty` if there is none."""
+        """Name -> (annotation, default) of what a user may set; `inspect.Parameter.empty` for no default."""
         signature = inspect.signature(self.target)
         if inspect.isclass(self.target):
             hints = get_type_hints(self.target, include_extras=True)
@@ -124,11 +124,14 @@ def _users_own(room: str, name: str) -> Part:
 def _load_file(path: Path) -> ModuleType:
     path = path.expanduser().resolve()
     if not path.is_file():
-        raise ConfigError("no such file", expected="a Python file", got=str(path), cure="Check the path before the colon.")
+        raise ConfigError(
+            "no such file", expected="a Python file", got=str(path), cure="Check the path before the colon."
+        )
     module_name = f"coterie_user_{path.stem}_{abs(hash(str(path))):x}"
     if module_name not in sys.modules:
         spec = importlib.util.spec_from_file_location(module_name, path)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[module_name] = module
         spec.loader.exec_module(module)

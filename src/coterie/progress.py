@@ -12,7 +12,8 @@ Job = tuple[str, int]
 class Bars:
     """Two bars on a terminal: all jobs, and the present one with its round and accuracy."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, where: str) -> None:
+        self.where = where
         self.bars = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
@@ -31,6 +32,7 @@ class Bars:
         """Show that these jobs are to come."""
         self.done = dict.fromkeys(jobs, 0)
         self.rounds = rounds
+        self.note(f"writing to {self.where}")
         self.whole = self.bars.add_task("all", total=len(jobs) * rounds, said=f"0 of {len(jobs)} jobs")
         self.present = self.bars.add_task("preparing", total=None, said="")
         self.bars.start()
@@ -40,7 +42,9 @@ class Bars:
         job = (method, seed)
         if job != self.job:
             self.job, self.accuracy = job, accuracy
-            self.bars.reset(self.present, total=rounds, description=f"{method}, seed {seed}")
+            self.bars.reset(self.present, total=rounds, completed=round, description=f"{method}, seed {seed}")
+            if round:  # resumed: what was done before says nothing of the speed now
+                self.bars.reset(self.whole, completed=sum(self.done.values()) + round)
         self.accuracy = self.accuracy if accuracy is None else accuracy
         self.done[job] = round
         said = f"round {round} of {rounds}" + ("" if self.accuracy is None else f", accuracy {self.accuracy:.3f}")
@@ -60,8 +64,8 @@ class Bars:
 class Lines:
     """For a log file or a pipe: one line when the jobs begin, and one when each is done."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console, where: str) -> None:
+        self.console, self.where = console, where
         self.count, self.finished = 0, 0
         self.job: Job | None = None
         self.started = time.monotonic()
@@ -69,7 +73,7 @@ class Lines:
     def begin(self, jobs: list[Job], rounds: int) -> None:
         """Say how many jobs are to come."""
         self.count = len(jobs)
-        self._say(f"{self.count} job{'s' if self.count != 1 else ''} of {rounds} rounds")
+        self._say(f"{_count(self.count, 'job')} of {_count(rounds, 'round')}, writing to {self.where}")
 
     def progress(self, method: str, seed: int, round: int, rounds: int, accuracy: float | None) -> None:
         """Say that a job is done when it is."""
@@ -93,6 +97,10 @@ class Lines:
         self.console.print(Text(line), soft_wrap=True)
 
 
-def display(console: Console) -> Bars | Lines:
-    """What suits this console."""
-    return Bars(console) if console.is_terminal else Lines(console)
+def display(console: Console, where: str) -> Bars | Lines:
+    """What suits this console, for a run that is written there."""
+    return Bars(console, where) if console.is_terminal else Lines(console, where)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -1,7 +1,7 @@
 """Randomness as a function of (seed, purpose, who, when), never of the order in which things ran.
 
-Every draw has a key: the seed, what the draw is for, and integers that say whose it is and which one. The same key gives
-the same draw on any engine, in any order, in a resumed run, and at both ends of a link.
+Every draw has a key: the seed, what the draw is for, and integers that say whose it is and which one. The same key
+gives the same draw on any engine, in any order, in a resumed run, and at both ends of a link.
 """
 
 import hashlib

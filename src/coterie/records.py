@@ -1,9 +1,9 @@
-"""A run directory: configuration, environment, records and checkpoints. Whatever is written is written whole or not at all.
+"""A run directory: configuration, environment, records, checkpoints. Everything is written whole or not at all.
 
-    config.toml          the resolved configuration
-    environment.json     versions, machine, and how each job was computed
-    records.parquet      one row per method, seed, evaluated round and node
-    jobs/METHOD-SEED/    done.parquet, or the latest checkpoint of a job under way
+config.toml          the resolved configuration
+environment.json     versions, machine, and how each job was computed
+records.parquet      one row per method, seed, evaluated round and node
+jobs/METHOD-SEED/    done.parquet, or the latest checkpoint of a job under way
 """
 
 import contextlib
@@ -14,15 +14,19 @@ import io
 import json
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import polars as pl
 import torch
+from polars.exceptions import PolarsError
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -76,14 +80,28 @@ class RunFolder:
             _write(self.path / "config.toml", frozen(experiment).encode())
             _write(self.path / "environment.json", json.dumps(environment_here(), indent=1).encode())
 
+    def discard(self) -> None:
+        """Make room for another try, if no job has begun here: there is nothing to lose."""
+        if (self.path / "jobs").exists() or "jobs" in environment(self.path):
+            return
+        with disk(self.path):
+            for name in ("config.toml", "environment.json", "lock"):
+                (self.path / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # someone else's file in it: it stays
+                self.path.rmdir()
+
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the run for this process; released by the system however the process ends."""
-        with disk(self.path), open(self.path / "lock", "w") as file:
+        with disk(self.path):
+            handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        with open(handle) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise RunError(f"{self.path} is being run by another process", cure="Wait for it, or stop it.") from None
+                raise RunError(
+                    f"{self.path} is being run by another process", cure="Wait for it, or stop it."
+                ) from None
             yield
 
     @property
@@ -92,7 +110,7 @@ class RunFolder:
         return hashlib.sha256((self.path / "config.toml").read_bytes()).hexdigest()[:16]
 
     def job(self, method: str, seed: int) -> Path:
-        return self.path / "jobs" / f"{method.replace('/', '_')}-{seed}"
+        return self.path / "jobs" / f"{quote(method, safe=' ')}-{seed}"
 
     def finished(self, method: str, seed: int) -> bool:
         return (self.job(method, seed) / "done.parquet").is_file()
@@ -102,7 +120,7 @@ class RunFolder:
         with disk(self.path):
             _write_frame(self.job(method, seed) / "done.parquet", done)
             (self.job(method, seed) / "broken.parquet").unlink(missing_ok=True)
-            for old in self.job(method, seed).glob("round-*"):
+            for old in [*self.job(method, seed).glob("round-*"), *self.job(method, seed).glob("making")]:
                 shutil.rmtree(old)
             self.collect()
 
@@ -112,14 +130,15 @@ class RunFolder:
         """Everything needed to go on after `round`: made beside, then renamed, then the older one removed."""
         folder = self.job(method, seed)
         with disk(self.path):
-            making = folder / f"making-{os.getpid()}"
-            shutil.rmtree(making, ignore_errors=True)
+            making = folder / "making"
+            shutil.rmtree(making, ignore_errors=True)  # a process may have ended in the middle of it
             making.mkdir(parents=True)
             try:
                 save_file({k: t.detach().cpu().contiguous() for k, t in state.items()}, making / "state.safetensors")
                 done.write_parquet(making / "rows.parquet")
                 note = {"identity": self.identity, "round": round, "plan": plan}
                 (making / "checkpoint.json").write_text(json.dumps(note))
+                _settle(making)
                 os.replace(making, folder / f"round-{round:09d}")
             except BaseException:
                 shutil.rmtree(making, ignore_errors=True)
@@ -139,32 +158,35 @@ class RunFolder:
         found = sorted(self.job(method, seed).glob("round-*"))
         if not found:
             return None
-        note = json.loads((found[-1] / "checkpoint.json").read_text())
-        if note["identity"] != self.identity:
+        with _undamaged(found[-1], "Remove that folder: the job then starts again from its first round."):
+            note = json.loads((found[-1] / "checkpoint.json").read_text())
+            state = load_file(found[-1] / "state.safetensors")
+            done = pl.read_parquet(found[-1] / "rows.parquet")
+            whole = note["identity"], note["round"], note["plan"]
+        if whole[0] != self.identity:
             raise RunError(
                 f"the checkpoint {found[-1]} is of another configuration",
                 expected=self.identity,
-                got=note["identity"],
+                got=whole[0],
                 cure="Put the original config.toml back, or start a new run.",
             )
-        state = load_file(found[-1] / "state.safetensors")
-        return note["round"], state, pl.read_parquet(found[-1] / "rows.parquet"), note["plan"]
+        return whole[1], state, done, whole[2]
 
     def note_plan(self, method: str, seed: int, plan: dict[str, Any]) -> None:
         """Write down how a job is computed."""
-        known = json.loads((self.path / "environment.json").read_text())
+        known = environment(self.path) or environment_here()
         known.setdefault("jobs", {})[f"{method}-{seed}"] = plan
         with disk(self.path):
             _write(self.path / "environment.json", json.dumps(known, indent=1).encode())
 
     def collect(self) -> pl.DataFrame:
         """Bring all jobs' records together in records.parquet."""
-        jobs, found = self.path / "jobs", []
+        jobs, frames = self.path / "jobs", []
         for folder in sorted(jobs.iterdir()) if jobs.is_dir() else []:
-            checkpoints = [f / "rows.parquet" for f in sorted(folder.glob("round-*"), reverse=True)]
-            candidates = [folder / "done.parquet", folder / "broken.parquet", *checkpoints]
-            found += [f for f in candidates if f.is_file()][:1]
-        frames = [pl.read_parquet(f) for f in found]
+            finished = folder / "done.parquet"
+            under_way = [folder / "broken.parquet", *sorted(folder.glob("round-*/rows.parquet"))]
+            kept = [_read_frame(f) for f in ([finished] if finished.is_file() else under_way) if f.is_file()]
+            frames += sorted(kept, key=len)[-1:]
         whole = pl.concat([empty(), *frames])
         _write_frame(self.path / "records.parquet", whole)
         return whole
@@ -172,14 +194,25 @@ class RunFolder:
 
 def frozen(experiment: Experiment) -> str:
     """The configuration with every setting written out: presets may change, a run may not."""
-    methods = experiment.resolved
+    methods = {name: method.model_dump() for name, method in experiment.resolved.items()}
     whole = experiment.model_copy(update={"methods": {}})._fill()
-    base = whole.model_dump()
+    shared = whole.model_dump()
+    for key, field in Experiment.model_fields.items():
+        # TOML cannot say None: what some method must not inherit is not shared, and the others say it themselves
+        if any(_unsays(method[key], shared[key]) for method in methods.values()):
+            shared[key] = field.default
     own = {
-        name: {k: v for k, v in m.model_dump().items() if k == "rule" or (v != base[k] and v is not None)}
-        for name, m in methods.items()
+        name: {k: v for k, v in method.items() if k == "rule" or (v != shared[k] and v is not None)}
+        for name, method in methods.items()
     }
-    return whole.model_copy(update={"methods": own}).to_toml()
+    return whole.model_copy(update={**shared, "methods": own}).to_toml()
+
+
+def _unsays(own: Any, shared: Any) -> bool:
+    """Whether a method has nothing where the others have something."""
+    if isinstance(own, dict) and isinstance(shared, dict) and own.get("name") == shared.get("name"):
+        return any(_unsays(own[key], shared[key]) for key in own)
+    return own is None and shared is not None
 
 
 def load(folder: str | Path) -> pl.DataFrame:
@@ -187,7 +220,7 @@ def load(folder: str | Path) -> pl.DataFrame:
     file = _existing(folder) / "records.parquet"
     if not file.is_file():
         raise RunError(f"{folder} has no records yet", cure=f"Go on with `coterie resume {folder}`.")
-    return pl.read_parquet(file)
+    return _read_frame(file)
 
 
 def configuration(folder: str | Path) -> Experiment:
@@ -197,8 +230,12 @@ def configuration(folder: str | Path) -> Experiment:
 
 def environment(folder: str | Path) -> dict[str, Any]:
     """Versions, machine and plans of a run."""
-    known: dict[str, Any] = json.loads((_existing(folder) / "environment.json").read_text())
-    return known
+    file = _existing(folder) / "environment.json"
+    if not file.is_file():  # the process ended before it was written
+        return {}
+    with _undamaged(file, "Remove it: versions and plans are then noted anew."):
+        known: dict[str, Any] = json.loads(file.read_text())
+        return known
 
 
 def environment_here() -> dict[str, Any]:
@@ -223,11 +260,40 @@ def disk(path: Path) -> Iterator[None]:
     """Turn a disk's refusal into an error with a cure; what was written before stays whole."""
     try:
         yield
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        what = f"the disk is full: cannot write to {path}" if full else f"cannot write to {path} ({error.strerror or error})"
+    except (OSError, SafetensorError, PolarsError) as error:
+        number = getattr(error, "errno", None) or _system_error(str(error))
+        full = number in (errno.ENOSPC, errno.EDQUOT)
+        why = os.strerror(number) if number else " ".join(str(error).split())
+        what = f"the disk is full: cannot write to {path}" if full else f"cannot write to {path} ({why})"
         cure = f"Earlier records and checkpoints are whole: mend it, then `coterie resume {path}`."
         raise RunError(what, cure=cure) from error
+
+
+def _system_error(text: str) -> int | None:
+    """The number of the system's error in the text of a library that writes files by itself."""
+    found = re.search(r"\(os error (\d+)\)", text)
+    return int(found[1]) if found else None
+
+
+@contextlib.contextmanager
+def _undamaged(path: Path, cure: str) -> Iterator[None]:
+    """Turn the many ways in which a damaged file is refused into an error with a cure."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, SafetensorError, PolarsError) as error:
+        raise RunError(f"{path} is damaged ({' '.join(str(error).split())})", cure=cure) from error
+
+
+def _read_frame(path: Path) -> pl.DataFrame:
+    with _undamaged(path, "Remove it, then go on with `coterie resume`: what is missing is computed again."):
+        return pl.read_parquet(path)
+
+
+def _settle(folder: Path) -> None:
+    """Wait until the files of a folder are on the disk: a name must not get there before the content."""
+    for path in folder.iterdir():
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
 
 
 def _existing(folder: str | Path) -> Path:
@@ -239,7 +305,7 @@ def _existing(folder: str | Path) -> Path:
 
 
 def _write(path: Path, content: bytes) -> None:
-    making = path.with_name(f".{path.name}.{os.getpid()}")
+    making = path.with_name(f".{path.name}.new")  # the next try takes the place of one that was cut short
     try:
         with open(making, "wb") as file:
             file.write(content)

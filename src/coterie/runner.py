@@ -14,7 +14,7 @@ import polars as pl
 from coterie import records
 from coterie.engines import Session
 from coterie.engines._job import Samples
-from coterie.errors import CoterieError
+from coterie.errors import ConfigError, CoterieError, DataError, GraphError
 from coterie.experiment import Experiment
 from coterie.slots import choice
 from coterie.world import build, load_samples
@@ -66,7 +66,12 @@ def run(experiment: Experiment, out: str | Path | None = None, display: Display 
     if out is not None:
         folder = records.RunFolder(out)
         folder.create(experiment)
-    return _Runner(experiment, folder, display or Silent()).go()
+    try:
+        return _Runner(experiment, folder, display or Silent()).go()
+    except (ConfigError, DataError, GraphError):
+        if folder:  # the same folder may be named again once the setting is mended
+            folder.discard()
+        raise
 
 
 def resume(out: str | Path, display: Display | None = None) -> pl.DataFrame:
@@ -85,7 +90,8 @@ class _Runner:
             return self._all()
         with self.folder.lock():
             self._all()
-            return self.folder.collect()
+            with records.disk(self.folder.path):
+                return self.folder.collect()
 
     def _all(self) -> pl.DataFrame:
         jobs = [(m, s) for s in self.experiment.seeds for m in self.methods]
@@ -94,16 +100,24 @@ class _Runner:
             return records.empty()
         first = next(iter(self.methods.values()))
         self.display.begin(left, self.experiment.rounds)
-        samples = load_samples(first)
-        session: Session = choice("engine", first.engine).make().open()  # type: ignore[arg-type]
         try:
-            with self._watch_interrupt():
-                return pl.concat([self._job(session, samples, method, seed) for method, seed in left])
+            samples = load_samples(first)
+            session: Session = choice("engine", first.engine).make().open()  # type: ignore[arg-type]
+            try:
+                with self._watch_interrupt():
+                    return pl.concat(self._each(session, samples, left))
+            finally:
+                session.close()
         except KeyboardInterrupt:
             raise Interrupted(self.folder.path if self.folder else None) from None
         finally:
-            session.close()
             self.display.end()
+
+    def _each(self, session: Session, samples: Samples, left: list[tuple[str, int]]) -> Iterator[pl.DataFrame]:
+        for place, (method, seed) in enumerate(left, 1):
+            yield self._job(session, samples, method, seed)
+            if self.stopping and place < len(left):
+                raise KeyboardInterrupt
 
     def _job(self, session: Session, samples: Samples, method: str, seed: int) -> pl.DataFrame:
         """One method with one seed, from its checkpoint if there is one."""
@@ -125,7 +139,7 @@ class _Runner:
         for number in range(last + 1, rounds + 1):
             try:
                 session.round(number, number in evaluated)
-            except CoterieError:  # the models are spoilt in the middle of a round: keep the records, not the models
+            except Exception:  # the models are spoilt in the middle of a round: keep the records, not the models
                 if self.folder:
                     self.folder.keep_rows(method, seed, done)
                 raise
@@ -139,8 +153,6 @@ class _Runner:
                 raise KeyboardInterrupt
         if self.folder:
             self.folder.finish(method, seed, done)
-        if self.stopping:
-            raise KeyboardInterrupt
         return done
 
     @contextmanager

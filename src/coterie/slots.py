@@ -1,6 +1,7 @@
 """A slot of the configuration: which part fills it, with which settings, checked against the part's own signature."""
 
 import difflib
+import functools
 import inspect
 from collections.abc import Mapping
 from typing import Any
@@ -29,6 +30,7 @@ EXTRAS: dict[str, dict[str, tuple[Any, Any]]] = {"topology": {"connect": (bool, 
 """Settings that every part of a slot has, because the experiment itself carries them out."""
 
 
+@functools.cache
 def settings_model(slot: str, part: Part) -> type[BaseModel]:
     """The settings of a part as a pydantic model, made from its signature."""
     fields: dict[str, Any] = {
@@ -75,12 +77,16 @@ def choice(slot: str, table: Mapping[str, Any]) -> Choice:
 def explain(error: ValidationError, prefix: str, known: Mapping[str, Any], where: str) -> ConfigError:
     """The first complaint of pydantic as one line with the nearest key or the allowed values."""
     first = error.errors()[0]
-    key = ".".join(str(p) for p in first["loc"])
+    place = first["loc"]
+    tags = place[0] in known and place[0] != "methods"  # what follows a setting's name is a place in a list or a type's
+    key = ".".join(str(p) for i, p in enumerate(place) if i == 0 or not tags or isinstance(p, int))
     if first["type"] == "extra_forbidden":
         near = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.5)
         cure = f"Did you mean {prefix}{near[0]}?" if near else f"It has: {', '.join(known) or 'no settings'}."
         return ConfigError(f"unknown setting {prefix}{key} for {where}", cure=cure)
     if first["type"] == "missing":
         return ConfigError(f"{where} needs {prefix}{key}", cure=f"Give it with --{prefix}{key}.")
-    message = str(first["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
-    return ConfigError(f"{prefix}{key}", expected=message, got=repr(first["input"]))
+    # a value of several types is refused once for each of them
+    about = [e for e in error.errors() if e["loc"][0] == place[0] and e["input"] == first["input"]]
+    messages = [str(e["msg"]).removeprefix("Value error, ").removeprefix("Input should be ") for e in about]
+    return ConfigError(f"{prefix}{key}", expected=" or ".join(dict.fromkeys(messages)), got=repr(first["input"]))

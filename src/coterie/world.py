@@ -23,8 +23,14 @@ def load_samples(experiment: Experiment) -> Samples:
         x = (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).contiguous()
         return x.share_memory_() if device == "cpu" else x.to(device)
 
-    tensors = (ready(t) for t in (dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y))
-    return Samples(*tensors, dataset.classes, dataset.shape)
+    return Samples(
+        train_x=ready(dataset.train_x),
+        train_y=ready(dataset.train_y),
+        test_x=ready(dataset.test_x),
+        test_y=ready(dataset.test_y),
+        classes=dataset.classes,
+        shape=dataset.shape,
+    )
 
 
 def network(experiment: Experiment, seed: int) -> Graph:

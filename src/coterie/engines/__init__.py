@@ -11,6 +11,7 @@ from torch import Tensor
 
 from coterie.contract import Rule
 from coterie.engines._job import Choice, Indices, Job, Samples
+from coterie.errors import DivergedError
 from coterie.graph import Graph
 
 
@@ -58,6 +59,14 @@ class Ledger:
 
     def add(self, name: str, nodes: Indices, amount: Any) -> None:
         np.add.at(self.totals[name], nodes, amount)
+
+
+def diverged(node: int, round: int) -> DivergedError:
+    """The error for a node whose training left the finite numbers."""
+    return DivergedError(
+        f"the parameters of node {node} are not finite any more after its training in round {round}",
+        cure="Lower --lr, or clamp the loss (--clamp 10); what was recorded before is kept.",
+    )
 
 
 class Session(Protocol):

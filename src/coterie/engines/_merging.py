@@ -18,7 +18,7 @@ BLOCK_BYTES = 512 * 1024
 
 @dataclass(frozen=True)
 class Delivery:
-    """What some rows heard of one batch of messages: a sparse matrix [rows, messages] of link weights, and the fields."""
+    """What some rows heard of one batch of messages: link weights [rows, messages], and the messages' fields."""
 
     arcs: sp.csr_array
     fields: dict[str, Any]
@@ -49,7 +49,9 @@ class Exchange:
 class StackInbox:
     """The inbox of several rows at once, for one block of columns."""
 
-    def __init__(self, rule: Rule, exchange: Exchange, messages: list[Message], own: Message, cache: dict[Any, Any]) -> None:
+    def __init__(
+        self, rule: Rule, exchange: Exchange, messages: list[Message], own: Message, cache: dict[Any, Any]
+    ) -> None:
         self._exchange, self._messages, self._own_message, self._cache = exchange, messages, own, cache
         self._rule, self._terms = rule, [rule.lift(m) for m in messages]
         self._own: dict[str, Term] | None = None
@@ -67,7 +69,9 @@ class StackInbox:
     def mean(self, term: str, own: bool = False) -> Tensor:
         if all(_scalar(t) for t in self._summands(term, own)):
             return self._add(term, own, normalised=True)
-        weights = {i: Term(torch.as_tensor(t.weight).expand_as(t.value)) for i, t in enumerate(self._summands(term, own))}
+        weights = {
+            i: Term(torch.as_tensor(t.weight).expand_as(t.value)) for i, t in enumerate(self._summands(term, own))
+        }
         total = sum(_product(d.arcs, weights[i].value) for i, d in enumerate(self._with(term)))
         return self.sum(term, own) / (total + (weights[len(weights) - 1].value if own else 0))
 
@@ -101,7 +105,7 @@ class StackInbox:
         return total
 
     def _weighted(self, term: str, own: bool, normalised: bool) -> tuple[list[sp.csr_array], Tensor]:
-        """The sparse matrices with the senders' scalars in them, and the factor of one's own value; the same for all blocks."""
+        """The matrices with the senders' scalars in them, and the factor of one's own value: alike for all blocks."""
         if (found := self._cache.get((term, own, normalised))) is not None:
             matrices, mine = found
             return matrices, mine
@@ -120,7 +124,7 @@ class StackInbox:
 
 
 class RowInbox:
-    """An inbox for whole rows: every sum asked for is taken once, by column blocks, for all rows; then read in parts."""
+    """An inbox for whole rows: every sum is taken once, by column blocks and for all rows, then read in parts."""
 
     def __init__(self, block: Callable[[slice], StackInbox], columns: list[slice], width: int, rows: int) -> None:
         self._block, self._columns, self._width, self._rows = block, columns, width, rows
@@ -164,26 +168,45 @@ class Merger:
 
     def __init__(self, rule: Rule, params: Tensor, buffers: Tensor, state: State, me: Callable[[Any, int], Me]) -> None:
         self.rule, self.params, self.buffers, self.state, self.me = rule, params, buffers, state, me
+        self._scalars: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
 
     def by_columns(self, exchange: Exchange, first: int, last: int) -> None:
         """Merge these columns of all rows, block by block and in place (rules with `span = "coordinate"`)."""
-        parts = [(part, self.me(part.rows, exchange.round), {}) for part in self._parts(exchange)]
+        parts: list[tuple[Exchange, Me, dict[Any, Any]]] = [
+            (part, self.me(part.rows, exchange.round), {}) for part in self._parts(exchange)
+        ]
         breadth = int(exchange.counts.max()) + 1 if self.rule.raw else 1
         height = max(d.arcs.shape[1] for d in exchange.deliveries) * breadth
+        self._scalars = {}
         for columns in blocks(first, last, height):
             merged = []
             for part, me, cache in parts:
                 inbox, params, state = self._block(part, columns, me, cache)
-                merged.append((part.rows, *self.rule.merge(me, params, state, inbox), state))
-            for rows, params, kept, state in merged:  # only now: nobody may read what is already merged
-                at = torch.as_tensor(rows)
-                _store(self.params, at, columns, params)
-                for name, value in kept.items():
-                    if value is not state[name]:
-                        _store(self.state[name], at, columns, value)
+                new, kept = self.rule.merge(me, params, state, inbox)
+                changed = {name: self._apart(value) for name, value in kept.items() if value is not state[name]}
+                merged.append((torch.as_tensor(part.rows), self._apart(new), changed))
+            for number, (at, new, changed) in enumerate(merged):  # only now: nobody may read what is already merged
+                _store(self.params[:, columns], at, new)
+                for name, value in changed.items():
+                    if self.state[name].shape[1] == self.params.shape[1]:
+                        _store(self.state[name][:, columns], at, value)
+                    else:
+                        self._scalars[name, number] = (at, value)
+
+    def store_scalars(self) -> None:
+        """Take over memory that has no columns: every block must have read it as it was, and found the same."""
+        for (name, _), (at, value) in self._scalars.items():
+            _store(self.state[name], at, value)
+        self._scalars = {}
+
+    def _apart(self, value: Tensor) -> Tensor:
+        """A value that does not change with what it was made of: a rule may return what it was given, or a part of it."""
+        live = (self.params, *self.state.values())
+        shared = any(value.untyped_storage().data_ptr() == t.untyped_storage().data_ptr() for t in live)
+        return value.clone() if shared else value
 
     def by_rows(self, exchange: Exchange, out: Tensor, chunk: int) -> None:
-        """Merge whole rows into `out`, a few at a time (rules with `span = "model"`); parameters are not changed yet."""
+        """Merge whole rows into `out`, a few at a time (rules with `span = "model"`); nothing else changes yet."""
         width = self.params.shape[1]
         for part in self._parts(exchange):
             me, cache = self.me(part.rows, exchange.round), {}  # type: ignore[var-annotated]
@@ -262,9 +285,8 @@ def _cut(tensor: Tensor, rows: Indices, columns: slice, width: int) -> Tensor:
     return cut if len(rows) == len(tensor) else cut[torch.as_tensor(rows)]
 
 
-def _store(tensor: Tensor, at: Tensor, columns: slice, value: Tensor) -> None:
-    target = tensor[:, columns] if value.shape[1] == columns.stop - columns.start and tensor.shape[1] > 1 else tensor
-    if len(at) == len(tensor):
+def _store(target: Tensor, at: Tensor, value: Tensor) -> None:
+    if len(at) == len(target):
         target.copy_(value)
     else:
         target[at] = value

@@ -1,4 +1,4 @@
-"""Worker processes with one thread each. The calling process does its own share, so one worker means no process at all."""
+"""Worker processes with one thread each. The calling process does its own share: one worker means no process at all."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ class Pool:
         self._processes: list[Any] = []
         torch.set_num_threads(1)
         if workers > 1:
-            context = mp.get_context("forkserver" if hasattr(os, "fork") else "spawn")
+            context: Any = mp.get_context("forkserver" if hasattr(os, "fork") else "spawn")
             if context.get_start_method() == "forkserver":
                 context.set_forkserver_preload(["coterie.engines._site"])
             os.environ.setdefault("OMP_NUM_THREADS", "1")

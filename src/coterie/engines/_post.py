@@ -97,7 +97,7 @@ class Post:
         return source[~void], target[~void]
 
     def collect(self, receivers: list[int], wanted: list[Indices], tag: str, deadline: bool) -> list[LocalHeard | None]:
-        """For each receiver what has come of what it wants; None if it should wait for more (there is no deadline yet)."""
+        """For each receiver what has come of what it wants; None if it should wait for more (no deadline yet)."""
         mails = np.flatnonzero(self.tag == self._tags.get(tag, -1))
         code = self.target[mails] * self.graph.nodes + self.source[mails]
         order = np.argsort(code, kind="stable")

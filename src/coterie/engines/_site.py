@@ -82,7 +82,9 @@ class Site:
             else:
                 trainer.train_row(int(chunk[0]), round)
             seconds += [(time.perf_counter() - start) / len(chunk)] * len(chunk)
-        finite = trainer.matrix[torch.as_tensor(rows)].sum(1).isfinite() if len(rows) else torch.ones(0, dtype=torch.bool)
+        finite = (
+            trainer.matrix[torch.as_tensor(rows)].sum(1).isfinite() if len(rows) else torch.ones(0, dtype=torch.bool)
+        )
         return np.array(seconds), finite.cpu().numpy()
 
     def observe(self, g: int, rows: Indices, round: int) -> None:
@@ -109,12 +111,14 @@ class Site:
                 self.mergers[g].by_rows(exchange.take(mine), out, max(1, 2**22 // (4 * width)))
 
     def settle(self, g: int, exchange: Exchange) -> None:
-        """After everyone's `merge`: take over whole rows, and average the float buffers."""
+        """After everyone's `merge`: take over whole rows and memory without columns, and average the float buffers."""
         if self.rule.span == "model":
             out = self.groups[g].out
             assert out is not None
             mine = torch.as_tensor(exchange.rows[self.share :: self.shares])
             self.mergers[g].params[mine] = out[mine]
+        if self.share == self.shares - 1:  # the one who has columns even if there are fewer columns than processes
+            self.mergers[g].store_scalars()
         if self.share == 0 and self.mergers[g].buffers.shape[1]:
             self.mergers[g].average_buffers(exchange)
 

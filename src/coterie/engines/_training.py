@@ -1,4 +1,4 @@
-"""Local training, evaluation and gradients for some rows: one module looped over rows, or many rows stacked with vmap."""
+"""Training, evaluation and gradients for some rows: one module looped over them, or many stacked with vmap."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -133,7 +133,7 @@ class Trainer:
                 self.optimiser_state[slot][where] = kept
 
     def _padded(self, rows: Indices, steps: Indices, round: int) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Per step: how many rows still train, their sample indices [m, B] (padded), and each sample's share of its mean."""
+        """Per step: how many rows still train, their samples' indices [m, B], and each sample's share of its mean."""
         schedules = [self.job.schedule(int(self.nodes[r]), round) for r in rows]
         for step in range(int(steps.max(initial=0))):
             live = int((steps > step).sum())
@@ -198,7 +198,7 @@ class Trainer:
             return stacked
 
     def score(self, rows: Indices, which: Indices | None) -> dict[str, np.ndarray]:
-        """Accuracy, mean cross-entropy and macro F1 on the test samples `which`, or on each node's own validation data."""
+        """Accuracy, mean cross-entropy and macro F1 on the test samples `which`, or on one's own validation data."""
         classes, test = self.samples.classes, which is not None
         counts = np.zeros((len(rows), classes, classes), np.int64)
         losses, seen = np.zeros(len(rows)), np.zeros(len(rows))

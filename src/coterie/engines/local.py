@@ -1,6 +1,5 @@
 """The simulator: all nodes of a run in one machine's memory, advanced together."""
 
-import os
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -13,15 +12,11 @@ import torch
 from torch import Tensor
 
 from coterie.contract import Message
-from coterie.engines import Ledger, World
-from coterie.engines._calibration import choose_mode
+from coterie.engines import diverged
 from coterie.engines._job import Indices
 from coterie.engines._merging import Delivery, Exchange
-from coterie.engines._pool import Pool
+from coterie.engines._population import Population
 from coterie.engines._post import Batch, LocalHeard, Packet, Post
-from coterie.engines._site import Group, Mode, architectures
-from coterie.errors import DivergedError
-from coterie.initialisers import Origin
 from coterie.lessons import Classroom, Pupil
 from coterie.protocols import Adopt, Answer, Heard, Merge, Observe, Op, Place, Receive, Send, Teach, Train
 
@@ -32,8 +27,8 @@ Asked = list[tuple[int, Any]]
 class Local:
     """Simulate all nodes here: worker processes with one thread each, rows stacked or looped over in each.
 
-    `workers` 0 takes all cores; `mode` auto measures once per machine and model which is faster, `chunk` rows are stacked
-    together (0: measured too).
+    `workers` 0 takes all cores; `mode` auto measures once per machine and model which is faster; `chunk` rows are
+    stacked together (0: measured too).
     """
 
     workers: int = 0
@@ -43,65 +38,11 @@ class Local:
 
     def open(self) -> "LocalSession":
         """Start the worker processes."""
-        return LocalSession(self)
+        return LocalSession(self.workers, self.mode, self.chunk, self.device)
 
 
-class LocalSession:
+class LocalSession(Population):
     """The scheduler: advances every node's generator and runs equal operations as one batch."""
-
-    def __init__(self, engine: Local) -> None:
-        self.engine = engine
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.pool = Pool((engine.workers or cores) if engine.device == "cpu" else 1)
-        self._samples: Any = None
-
-    @property
-    def plan(self) -> dict[str, Any]:
-        modes = [{"stack": g.mode.stack, "chunk": g.mode.chunk} for g in self.groups]
-        return {"workers": self.pool.workers, "modes": modes}
-
-    def begin(self, world: World, plan: dict[str, Any] | None = None) -> None:
-        if plan is not None and plan["workers"] != self.pool.workers:
-            self.pool.close()
-            self.pool = Pool(plan["workers"])
-            self._samples = None
-        if self._samples is not world.samples:
-            self.pool.all("load", world.samples)
-            self._samples = world.samples
-        self.world, job = world, world.job
-        self.ledger = Ledger(job.nodes)
-        self.memory: list[dict[str, int]] = [{} for _ in range(job.nodes)]
-        self.group_of, self.row_of = np.zeros(job.nodes, np.int64), np.zeros(job.nodes, np.int64)
-        made, self.groups, self.layouts = architectures(job, world.samples), [], []
-        initialise, rule = world.initialiser.make(), world.rule
-        for g, (architecture, nodes) in enumerate(zip(made, job.groups, strict=True)):
-            self.group_of[nodes], self.row_of[nodes] = g, np.arange(len(nodes))
-            matrix = self._shared(len(nodes), architecture.width)
-            integers = torch.zeros(len(nodes), architecture.integers, dtype=torch.int64).share_memory_()
-            for row, node in enumerate(nodes.tolist()):
-                initialise(architecture.module, Origin(job.seed, node, world.gain))
-                architecture.read(matrix[row], integers[row])
-            width = architecture.layout.size
-            me = job.me(nodes, 0, architecture.layout)
-            state = {k: self._share(v) for k, v in rule.init(me, matrix[:, :width]).items()}
-            kept: dict[str, Tensor] = {}
-            if job.training.keep_optimiser:
-                kept = {slot: self._shared(len(nodes), width) for slot in job.optimiser.make().slots}
-                kept["count"] = torch.zeros(len(nodes), dtype=torch.int64).share_memory_()
-            out = self._shared(len(nodes), width) if rule.span == "model" else None
-            mode = Mode(**plan["modes"][g]) if plan else self._mode(world, g)
-            self.groups.append(Group(matrix, integers, out, state, kept, mode))
-            self.layouts.append(architecture.layout)
-        self.pool.all("open", job, self.groups)
-
-    def _mode(self, world: World, g: int) -> Mode:
-        return choose_mode(world.job, world.samples, g, self.engine.mode, self.engine.chunk, self.pool.workers)
-
-    def _shared(self, rows: int, width: int) -> Tensor:
-        return self._share(torch.zeros(rows, width))
-
-    def _share(self, tensor: Tensor) -> Tensor:
-        return tensor.share_memory_() if self.engine.device == "cpu" else tensor.to(self.engine.device)
 
     # A round.
 
@@ -172,14 +113,6 @@ class LocalSession:
             pending[Receive] = waiting
         return came
 
-    def _by_group(self, nodes: list[int]) -> list[tuple[int, Indices, Indices]]:
-        """(group, positions in `nodes`, rows) of each architecture among these nodes."""
-        who = np.array(nodes)
-        return [
-            (int(g), np.flatnonzero(self.group_of[who] == g), self.row_of[who[self.group_of[who] == g]])
-            for g in np.unique(self.group_of[who])
-        ]
-
     def _train(self, asked: Asked) -> list[None]:
         job = self.world.job
         for g, _, rows in self._by_group([n for n, _ in asked]):
@@ -191,30 +124,12 @@ class LocalSession:
             ):
                 self.ledger.add("train_seconds", job.groups[g][share], seconds)
                 if not finite.all():
-                    node = int(job.groups[g][share[~finite]].min())
-                    raise DivergedError(
-                        f"the parameters of node {node} are not finite any more after its training in round {self.number}",
-                        cure="Lower --lr, or clamp the loss (--clamp 10); what was recorded before is kept.",
-                    )
+                    raise diverged(int(job.groups[g][share[~finite]].min()), self.number)
             self.ledger.add("batches", nodes, [job.steps(int(n)) for n in nodes])
             self._changed[nodes] = True
             if self.evaluating:
                 self._measure(g, rows)
         return [None] * len(asked)
-
-    def _deal(self, g: int, rows: Indices) -> list[Indices]:
-        """Rows for each worker: whole chunks, the long ones first, always to the worker with the least to do."""
-        steps = np.array([self.world.job.steps(int(n)) for n in self.world.job.groups[g][rows]])
-        rows = rows[np.argsort(-steps, kind="stable")]
-        steps = np.sort(steps)[::-1]
-        mode, workers = self.groups[g].mode, self.pool.workers
-        size = min(mode.chunk, -(-len(rows) // workers)) if mode.stack else 1
-        load, dealt = np.zeros(workers), [[] for _ in range(workers)]  # type: ignore[var-annotated]
-        for start in range(0, len(rows), size):
-            worker = int(load.argmin())
-            load[worker] += steps[start] * len(rows[start : start + size])
-            dealt[worker].append(rows[start : start + size])
-        return [np.concatenate(d) if d else np.empty(0, np.int64) for d in dealt]
 
     def _observe(self, asked: Asked) -> list[None]:
         for g, _, rows in self._by_group([n for n, _ in asked]):
@@ -223,10 +138,6 @@ class LocalSession:
             self.pool.each("observe", [(g, share, self.number) for share in self._deal(g, rows)])
             self._bill("train_seconds", self.world.job.groups[g][rows], start)
         return [None] * len(asked)
-
-    def _bill(self, what: str, nodes: Indices, start: float) -> None:
-        """Share the processor time since `start` among nodes."""
-        self.ledger.add(what, nodes, (time.perf_counter() - start) * self.pool.workers / max(len(nodes), 1))
 
     # Messages.
 
@@ -250,8 +161,8 @@ class LocalSession:
                 to = [ops[p][1].to for p in positions]
                 self._deliver(self.world.job.groups[g][rows], to, tag, np.full(len(rows), number), message_rows)
         for tag, ops in forwarded.items():
-            number, rows = (np.array([getattr(op.packet, k) for _, op in ops]) for k in ("batch", "row"))
-            self._deliver(np.array([n for n, _ in ops]), [op.to for _, op in ops], tag, number, rows)
+            batches, rows = (np.array([getattr(op.packet, k) for _, op in ops]) for k in ("batch", "row"))
+            self._deliver(np.array([n for n, _ in ops]), [op.to for _, op in ops], tag, batches, rows)
         return [None] * len(asked)
 
     def _deliver(self, nodes: Indices, to: list[Indices], tag: str, batch: Indices, row: Indices) -> None:
@@ -269,9 +180,9 @@ class LocalSession:
         self.ledger.add("received_bytes", target, sizes)
 
     def _message(self, g: int, rows: Indices, model: bool) -> tuple[Batch, Indices] | None:
-        """What these rows say: the live tensors if everyone speaks (nothing is copied), copies otherwise."""
+        """What these rows say, and where in it: the live tensors if everyone speaks (nothing is copied), else copies."""
         group, everyone = self.groups[g], len(rows) == len(self.groups[g].matrix)
-        width = self.layouts[g].size
+        width, asked = self.layouts[g].size, rows
         rows = np.sort(rows) if everyone else rows
         params = group.matrix[:, :width]
         own = params if everyone else params[torch.as_tensor(rows)]
@@ -280,15 +191,16 @@ class LocalSession:
         fields: dict[str, Any] = {"w": own} if model else dict(self.world.rule.send(me, own, state))
         if not fields:
             return None
-        live = {id(own): "params"} | {id(s): f"state:{k}" for k, s in state.items()} if everyone else {}
-        refused = [
-            torch.nonzero(~f.sum(1).isfinite()).flatten().cpu().numpy() for f in fields.values() if id(f) != id(params)
-        ]
+        refused = _not_finite([f for f in fields.values() if f is not params])
+        live = {id(own): "params"} if everyone else {}
+        if self.world.rule.span == "coordinate":
+            live |= {id(s): f"state:{k}" for k, s in state.items()} if everyone else {}
+        else:  # row by row, some change their memory while others still read it
+            fields = {name: f.clone() if any(f is s for s in state.values()) else f for name, f in fields.items()}
         fields = {name: live.get(id(f), f) for name, f in fields.items()}
         if group.matrix.shape[1] > width:
             fields["buffers"] = "buffers" if everyone else group.matrix[torch.as_tensor(rows), width:]
-        bad = np.unique(np.concatenate(refused)) if refused else np.empty(0, np.int64)
-        return Batch(g, fields, me.size, self.number, bad), np.arange(len(rows))
+        return Batch(g, fields, me.size, self.number, refused), asked if everyone else np.arange(len(rows))
 
     def _field(self, batch: Batch, name: str) -> Tensor:
         field, group, width = batch.fields[name], self.groups[batch.group], self.layouts[batch.group].size
@@ -320,14 +232,16 @@ class LocalSession:
         for g, positions, rows in self._by_group([n for n, _ in asked]):
             self._protect(g, rows, used)
             ops = [asked[p][1] for p in positions]
-            heard = self._deliveries(g, [op.heard for op in ops])
+            heard = self._joined(self._deliveries(g, [op.heard for op in ops]))
             answers = self._deliveries(g, [op.answers for op in ops]) if ops[0].answers is not None else []
             reached = np.flatnonzero(sum((np.diff(d.arcs.indptr) for d in heard), np.zeros(len(rows), np.int64)))
             if not len(reached):
                 continue
             exchange = Exchange(rows, (*heard, *answers), self.number).take(reached)
             self.pool.all("merge", g, exchange)
-            if self.world.rule.span == "model" or self.groups[g].matrix.shape[1] > self.layouts[g].size:
+            width = self.layouts[g].size
+            scalars = any(s.shape[1] != width for s in self.groups[g].state.values())
+            if self.world.rule.span == "model" or scalars or self.groups[g].matrix.shape[1] > width:
                 self.pool.all("settle", g, exchange)
             self._changed[self.world.job.groups[g][exchange.rows]] = True
         self.post.open[used] = False
@@ -349,6 +263,15 @@ class LocalSession:
                 found.append(Delivery(arcs, batch.fields, batch.sizes, batch.round))
         return found
 
+    def _joined(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """One delivery of what was sent in several batches, because some had less to wait for than others."""
+        if len(deliveries) < 2:
+            return deliveries
+        batches = [b for d in deliveries for b in self.post.batches if b.fields is d.fields]
+        fields = {name: torch.cat([self._field(b, name) for b in batches]) for name in deliveries[0].fields}
+        arcs = sp.csr_array(sp.hstack([d.arcs for d in deliveries], format="csr"))
+        return [Delivery(arcs, fields, torch.cat([d.sizes for d in deliveries]), self.number)]
+
     def _adopt(self, asked: Asked) -> list[None]:
         for node, op in asked:
             g, row, batch = self.group_of[node], self.row_of[node], self.post.batches[op.packet.batch]
@@ -369,13 +292,16 @@ class LocalSession:
             for sender in op.heard:
                 theirs = op.heard[sender]
                 batch = self.post.batches[theirs.batch]
+                if batch.group != g:
+                    continue  # a model of another architecture: nothing to say about it
                 fields = {name: self._field(batch, name)[theirs.row] for name in batch.fields if name != "buffers"}
                 message = Message(fields, batch.sizes[theirs.row], batch.round)
                 said = self.pool.here.answer(g, row, message, self.number)
-                own = self.world.job.sizes(np.array([node])).to(self.engine.device)
+                own = self.world.job.sizes(np.array([node])).to(self.device)
                 rows = {k: v.unsqueeze(0) for k, v in said.items()}
-                self.post.batches.append(Batch(g, rows, own, self.number, np.empty(0, np.int64)))
-                packets[sender] = Packet(len(self.post.batches) - 1, 0, node)
+                if rows:
+                    self.post.batches.append(Batch(g, rows, own, self.number, _not_finite(list(rows.values()))))
+                packets[sender] = Packet(len(self.post.batches) - 1 if rows else -1, 0, node)
             results.append(packets)
         return results
 
@@ -397,8 +323,8 @@ class LocalSession:
             g = int(self.group_of[pupil])
             width = self.layouts[g].size
             fields = {"w": params[None, :width]} | ({"buffers": params[None, width:]} if len(params) > width else {})
-            size = job.sizes(np.array([pupil])).to(self.engine.device)
-            self.post.batches.append(Batch(g, fields, size, self.number, np.empty(0, np.int64)))
+            size = job.sizes(np.array([pupil])).to(self.device)
+            self.post.batches.append(Batch(g, fields, size, self.number, _not_finite(list(fields.values()))))
             packets[pupil] = Packet(len(self.post.batches) - 1, 0, node)
         return packets
 
@@ -412,76 +338,8 @@ class LocalSession:
             lambda p, x: architecture.forward(p[:width], x),
         )
 
-    # Measuring.
 
-    def evaluate(self) -> None:
-        self.evaluating, self._changed = True, np.zeros(self.world.job.nodes, bool)
-        for g in range(len(self.groups)):
-            self._measure(g, np.arange(len(self.groups[g].matrix)))
-
-    def _measure(self, g: int, rows: Indices) -> None:
-        """Score these rows as they are now, on the test samples and on their own validation data."""
-        start, latest, nodes = time.perf_counter(), self.ledger.latest, self.world.job.groups[g][rows]
-        for name, values in self._score(g, rows, self.world.test).items():
-            latest[f"test_{name}"][nodes] = values
-        if all(len(self.world.job.validation[n]) for n in nodes):
-            scores = self._score(g, rows, None)
-            latest["validation_accuracy"][nodes], latest["validation_loss"][nodes] = scores["accuracy"], scores["loss"]
-        latest["merged_accuracy"][nodes] = latest["test_accuracy"][nodes]
-        parts = self.pool.all("distances", g, self._averages(g))
-        for name, squares in zip(("neighbourhood_distance", "consensus_distance"), zip(*parts, strict=True), strict=True):
-            latest[name][nodes] = np.sqrt(np.sum(squares, axis=0))[rows]
-        self._changed[nodes] = False
-        self._bill("evaluate_seconds", nodes, start)
-
-    def _measure_merged(self) -> None:
-        for g in range(len(self.groups)):
-            nodes = self.world.job.groups[g]
-            rows = np.flatnonzero(self._changed[nodes])
-            if len(rows):
-                start = time.perf_counter()
-                self.ledger.latest["merged_accuracy"][nodes[rows]] = self._score(g, rows, self.world.test)["accuracy"]
-                self._bill("evaluate_seconds", nodes[rows], start)
-
-    def _score(self, g: int, rows: Indices, which: Indices | None) -> dict[str, np.ndarray]:
-        mode, workers = self.groups[g].mode, self.pool.workers
-        size = min(mode.chunk, -(-len(rows) // workers)) if mode.stack else 1
-        chunks = [rows[i : i + size] for i in range(0, len(rows), size)]
-        shares = [np.concatenate([*chunks[w::workers], np.empty(0, np.int64)]) for w in range(workers)]
-        found = self.pool.each("score", [(g, share, which) for share in shares])
-        order = np.argsort(np.concatenate(shares), kind="stable")
-        back = np.argsort(np.argsort(rows, kind="stable"), kind="stable")
-        return {k: np.concatenate([f[k] for f in found if f])[order][back] for k in ("accuracy", "loss", "f1")}
-
-    def _averages(self, g: int) -> sp.csr_array:
-        """Row-stochastic weights of each row's neighbours of its own architecture."""
-        nodes = self.world.job.groups[g]
-        near = sp.csr_array(self.world.graph.matrix()[nodes][:, nodes]).astype(np.float32)
-        total = np.asarray(near.sum(1)).ravel()
-        return sp.csr_array(sp.diags_array(1 / np.where(total > 0, total, 1)).astype(np.float32) @ near)
-
-    # Keeping.
-
-    def snapshot(self) -> dict[str, Tensor]:
-        state: dict[str, Tensor] = {}
-        for g, group in enumerate(self.groups):
-            state |= {f"{g}/matrix": group.matrix, f"{g}/integers": group.integers}
-            state |= {f"{g}/state/{k}": s for k, s in group.state.items()}
-            state |= {f"{g}/optimiser/{k}": s for k, s in group.optimiser_state.items()}
-        for name, values in (self.ledger.totals | self.ledger.latest).items():
-            state[f"ledger/{name}"] = torch.from_numpy(values)
-        for node, memory in enumerate(self.memory):
-            state |= {f"memory/{node}/{k}": torch.tensor(v) for k, v in memory.items()}
-        return state
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        mine = self.snapshot()
-        for name, tensor in state.items():
-            if name.startswith("memory/"):
-                _, node, key = name.split("/", 2)
-                self.memory[int(node)][key] = int(tensor)
-            else:
-                mine[name].copy_(tensor)
-
-    def close(self) -> None:
-        self.pool.close()
+def _not_finite(fields: list[Tensor]) -> Indices:
+    """Rows in which some number is not finite."""
+    bad = [torch.nonzero(~f.sum(1).isfinite()).flatten().cpu().numpy() for f in fields]
+    return np.unique(np.concatenate([*bad, np.empty(0, np.int64)])).astype(np.int64)

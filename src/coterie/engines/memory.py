@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from coterie.contract import Message, Rule, Term
-from coterie.engines import Ledger, World
+from coterie.engines import Ledger, World, diverged
 from coterie.engines._site import architectures
 from coterie.engines._training import RowData, Trainer
-from coterie.errors import DivergedError
 from coterie.initialisers import Origin
 from coterie.lessons import Classroom, Pupil
 from coterie.protocols import Adopt, Answer, Heard, Merge, Observe, Op, Place, Receive, Send, Teach, Train
@@ -103,7 +102,7 @@ def _weight(term: Term) -> Tensor:
 
 
 class Transport:
-    """Mailboxes in memory. When every peer waits nothing more can come: that is the deadline, and no clock is needed."""
+    """Mailboxes in memory. When every peer waits nothing more can come: that is the deadline, without a clock."""
 
     def __init__(self, peers: int) -> None:
         self.peers = peers
@@ -112,7 +111,7 @@ class Transport:
         self.received: dict[int, int] = defaultdict(int)
 
     def send(self, sender: int, to: int, tag: str, parcel: Parcel | None) -> None:
-        """Put a parcel into a peer's box (None: it need not wait for one); wake the peer if it has all it waits for."""
+        """Put a parcel into a peer's box (None: none will come); wake the peer if it has all it waits for."""
         self.boxes[to, tag][sender] = parcel
         if to in self.waiting:
             senders, wanted, done = self.waiting[to]
@@ -148,7 +147,7 @@ class Peer:
 
     def __init__(self, world: World, node: int, trainer: Trainer, row: int, ledger: Ledger) -> None:
         self.world, self.node, self.trainer, self.row, self.ledger = world, node, trainer, row, ledger
-        self.state = world.rule.init(trainer.me(row, 0), self.params)
+        self.state = world.rule.init(trainer.me(row, 0), self.params.clone())
         self.memory: dict[str, int] = {}
         neighbours = world.graph.neighbours(node)
         weights = np.asarray(world.graph.matrix()[[node]].todense()).ravel()[neighbours]
@@ -179,19 +178,22 @@ class Peer:
                 self._train()
             case Observe():
                 data, me = RowData(self.trainer, self.row), self.trainer.me(self.row, self.number)
-                self.state = self.world.rule.observe(me, self.params, self.state, data)
+                self.state = self.world.rule.observe(me, self.params.clone(), self.state, data)
             case Send():
                 self._send(op)
             case Receive():
                 return await self.transport.receive(self.node, op.senders.tolist(), op.tag)
             case Answer():
-                return {sender: self._answer(op.heard[sender]) for sender in op.heard}
+                own = self.trainer.architecture.signature
+                alike = [sender for sender in op.heard if op.heard[sender].architecture == own]
+                return {sender: self._answer(op.heard[sender]) for sender in alike}
             case Merge():
                 self._merge(op)
             case Adopt():
                 self._take(op.packet.message)
             case Teach():
                 return self._teach(op)
+        return None
 
     def _train(self) -> None:
         start = time.perf_counter()
@@ -200,10 +202,7 @@ class Peer:
         self.ledger.add("train_seconds", nodes, time.perf_counter() - start)
         self.ledger.add("batches", nodes, self.world.job.steps(self.node))
         if not self.params.isfinite().all():
-            raise DivergedError(
-                f"the parameters of node {self.node} are not finite any more after its training in round {self.number}",
-                cure="Lower --lr, or clamp the loss (--clamp 10).",
-            )
+            raise diverged(self.node, self.number)
         self.measure(self)
 
     def _message(self, model: bool = False) -> Message:
@@ -236,7 +235,7 @@ class Peer:
     def _merge(self, op: Merge) -> None:
         own = self.trainer.architecture.signature
         heard = [replace_weight(op.heard[s], self.weights[s]) for s in op.heard if op.heard[s].architecture == own]
-        answers = [replace_weight(op.answers[s], self.weights[s]) for s in op.answers or ()]
+        answers = [replace_weight(parcel, self.weights[s]) for s, parcel in (op.answers or {}).items()]
         if not heard:
             return
         start = time.perf_counter()
@@ -246,7 +245,9 @@ class Peer:
         params, self.state = self.world.rule.merge(me, self.params.clone(), self.state, inbox)
         self.params.copy_(params)
         if self.trainer.buffers.shape[1]:
-            buffers = [Parcel(p.sender, own, Message({"w": p.message["buffers"]}, p.message.size), p.weight) for p in heard]
+            buffers = [
+                Parcel(p.sender, own, Message({"w": p.message["buffers"]}, p.message.size), p.weight) for p in heard
+            ]
             average = StreamInbox(Rule(), Message({"w": self.trainer.buffers[self.row]}, me.size), buffers, len(heard))
             self.trainer.buffers[self.row] = average.mean("w", own=True)
         self.ledger.add("merge_seconds", np.array([self.node]), time.perf_counter() - start)
@@ -258,7 +259,11 @@ class Peer:
 
     def _teach(self, op: Teach) -> dict[int, Parcel]:
         job, samples = self.world.job, self.world.samples
-        pupils = {self.node: self._pupil(self.trainer, self.trainer.matrix[self.row].clone(), self.trainer.me(self.row, 0).size)}
+        pupils = {
+            self.node: self._pupil(
+                self.trainer, self.trainer.matrix[self.row].clone(), self.trainer.me(self.row, 0).size
+            )
+        }
         for sender in op.heard:
             parcel = op.heard[sender]
             whole = torch.cat([parcel.message[f] for f in ("w", "buffers") if f in parcel.message])
@@ -280,9 +285,7 @@ class Peer:
     def _pupil(self, trainer: Trainer, params: Tensor, size: Tensor) -> Pupil:
         architecture = trainer.architecture
         width = architecture.layout.size
-        return Pupil(
-            architecture.signature, params, float(size), lambda p, x: architecture.forward(p[:width], x)
-        )
+        return Pupil(architecture.signature, params, float(size), lambda p, x: architecture.forward(p[:width], x))
 
 
 def replace_weight(parcel: Parcel, weight: float) -> Parcel:

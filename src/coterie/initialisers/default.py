@@ -10,7 +10,7 @@ from coterie.randomness import key
 def default(module: nn.Module, origin: Origin) -> None:
     """PyTorch's own start: each layer's `reset_parameters`, every node with its own draw.
 
-        W ~ U(−1/√fan_in, 1/√fan_in) for linear and convolutional layers, biases likewise
+    W ~ U(−1/√fan_in, 1/√fan_in) for linear and convolutional layers, biases likewise
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key(origin.seed, "start", origin.node) >> 1)

@@ -34,4 +34,3 @@ class Classroom:
 
 
 Lesson = Callable[[dict[int, Pupil], Classroom], dict[int, Tensor]]
-

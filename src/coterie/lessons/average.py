@@ -18,7 +18,7 @@ def average(pupils: dict[int, Pupil], room: Classroom) -> dict[int, Tensor]:
     alike: dict[str, list[int]] = defaultdict(list)
     for node in sorted(pupils):
         alike[pupils[node].architecture].append(node)
-    taught = {}
+    taught: dict[int, Tensor] = {}
     for nodes in alike.values():
         sizes = torch.tensor([pupils[n].size for n in nodes])
         shares = (sizes / sizes.sum()).tolist()

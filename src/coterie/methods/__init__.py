@@ -17,12 +17,14 @@ def names() -> list[str]:
 def load(name: str) -> dict[str, Any]:
     """The settings of a preset."""
     if name not in names():
-        raise unknown("method", name, names(), "`coterie list methods` shows all; a table [methods.NAME] makes your own.")
+        raise unknown("method", name, names(), "`coterie list methods` shows all; a table [methods.NAME] is your own.")
     return tomllib.loads((FOLDER / f"{name}.toml").read_text())
 
 
 def describe(name: str) -> tuple[str, str]:
     """Summary and reference of a preset: its first two comment lines."""
     load(name)
-    comments = [li.removeprefix("#").strip() for li in (FOLDER / f"{name}.toml").read_text().splitlines() if li[:1] == "#"]
-    return (comments + ["", ""])[0], (comments + ["", ""])[1].removeprefix("Reference:").strip()
+    lines = (FOLDER / f"{name}.toml").read_text().splitlines()
+    comments = [line.removeprefix("#").strip() for line in lines if line.startswith("#")]
+    summary, reference = [*comments, "", ""][:2]
+    return summary, reference.removeprefix("Reference:").strip()

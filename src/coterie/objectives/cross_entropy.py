@@ -9,6 +9,6 @@ from coterie.contract import Me
 def cross_entropy(logits: Tensor, target: Tensor, me: Me) -> Tensor:
     """Cross-entropy: the negative log-probability of the true class.
 
-        loss = −log softmax(z)_y
+    loss = −log softmax(z)_y
     """
     return F.cross_entropy(logits, target, reduction="none")

@@ -30,7 +30,14 @@ class Adam(Optimiser):
 
 
 def adam_step(
-    w: Tensor, gradient: Tensor, buffers: dict[str, Tensor], count: int, lr: float, beta1: float, beta2: float, eps: float
+    w: Tensor,
+    gradient: Tensor,
+    buffers: dict[str, Tensor],
+    count: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
 ) -> None:
     """The update that Adam and AdamW share."""
     mean = buffers["mean"].lerp_(gradient, 1 - beta1)

@@ -11,7 +11,7 @@ from coterie.optimisers import Optimiser
 class SGD(Optimiser):
     """Stochastic gradient descent with momentum and weight decay.
 
-        m ← momentum·m + (g + weight_decay·w),   w ← w − lr·m
+    m ← momentum·m + (g + weight_decay·w),   w ← w − lr·m
     """
 
     lr: float = 0.01

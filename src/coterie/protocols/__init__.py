@@ -1,8 +1,8 @@
 """Protocols: who trains, sends and merges when. One file each; found by looking.
 
-A protocol is one generator per node per round. It yields what to do and is handed the result; it moves no bytes and touches
-no tensor, so the simulator, the in-memory peers and a real network run it unchanged. Rounds are closed: what is sent in a
-round is received in it, or lost.
+A protocol is one generator per node per round. It yields what to do and is handed the result; it moves no bytes and
+touches no tensor, so the simulator, the in-memory peers and a real network run it unchanged. Rounds are closed: what is
+sent in a round is received in it, or lost.
 """
 
 from collections.abc import Generator, Mapping
@@ -44,7 +44,7 @@ class Observe:
 
 @dataclass(frozen=True)
 class Send:
-    """Send a packet to some nodes: the rule's message if `packet` is None, else one that was received, answered or taught.
+    """Send a packet to some nodes: the rule's message if `packet` is None, else one received, answered or taught.
 
     `model` sends the bare parameters instead of what the rule says.
     """

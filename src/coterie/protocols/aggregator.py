@@ -46,5 +46,5 @@ class Aggregator:
             for node, packet in taught.items():
                 if node == self.hub:
                     yield Adopt(packet)
-                else:
+                elif node in place.audience:  # where links have a direction it may have no way back
                     yield Send(np.array([node]), f"{tag} back", packet)

@@ -14,10 +14,10 @@ class Relay:
 
         w_k ← train(w_{k−1}),   k = 1 … n;   on a ring w_0 ← w_n at the end of the round
 
-    The walk needs a link from each node to the next (a line or a ring at least). Where a link is down the walk ends there, and
-    a node that heard nobody goes on from its own model.
+    The walk needs a link from each node to the next (a line or a ring at least). Where a link is down the walk ends
+    there, and a node that heard nobody goes on from its own model.
 
-    Reference: Jiang et al., Performance Analysis of Decentralized Federated Learning Deployments, continuous linear and ring
+    Reference: Jiang et al., Performance Analysis of Decentralized Federated Learning Deployments
     """
 
     def round(self, place: Place, rule: Rule, start: str) -> Round:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from coterie.contract import Inbox, Me, Rule, State
@@ -24,7 +25,8 @@ class DecDiff(Rule):
 
     def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
         def step(d: Tensor) -> Tensor:
-            return d / (d.norm(dim=-1, keepdim=True) + self.s)
+            length: Tensor = torch.linalg.vector_norm(d, dim=-1, keepdim=True)
+            return d / (length + self.s)
 
         difference = inbox.mean("w") - params
         return params + (me.layout.map(step, difference) if self.norm == "tensor" else step(difference)), state

@@ -1,0 +1,182 @@
+"""The nodes of a job in this machine's memory: their matrices, who computes what, and what is measured."""
+
+import os
+import time
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from coterie.contract import Layout
+from coterie.engines import Ledger, World
+from coterie.engines._calibration import choose_mode
+from coterie.engines._job import Indices
+from coterie.engines._pool import Pool
+from coterie.engines._site import Group, Mode, architectures
+from coterie.initialisers import Origin
+
+
+class Population:
+    """All nodes of a job, by architecture, and the worker processes that compute for them."""
+
+    def __init__(self, workers: int, mode: Literal["auto", "stack", "loop"], chunk: int, device: str) -> None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.pool = Pool((workers or cores) if device == "cpu" else 1)
+        self.mode, self.chunk, self.device = mode, chunk, device
+        self._samples: Any = None
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        modes = [{"stack": g.mode.stack, "chunk": g.mode.chunk} for g in self.groups]
+        return {"workers": self.pool.workers, "modes": modes}
+
+    def begin(self, world: World, plan: dict[str, Any] | None = None) -> None:
+        if plan is not None and plan["workers"] != self.pool.workers:
+            self.pool.close()
+            self.pool = Pool(plan["workers"])
+            self._samples = None
+        if self._samples is not world.samples:
+            self.pool.all("load", world.samples)
+            self._samples = world.samples
+        self.world, job = world, world.job
+        self.ledger = Ledger(job.nodes)
+        self.memory: list[dict[str, int]] = [{} for _ in range(job.nodes)]
+        self.group_of, self.row_of = np.zeros(job.nodes, np.int64), np.zeros(job.nodes, np.int64)
+        made = architectures(job, world.samples)
+        self.groups: list[Group] = []
+        self.layouts: list[Layout] = []
+        initialise, rule = world.initialiser.make(), world.rule
+        for g, (architecture, nodes) in enumerate(zip(made, job.groups, strict=True)):
+            self.group_of[nodes], self.row_of[nodes] = g, np.arange(len(nodes))
+            matrix = self._shared(len(nodes), architecture.width)
+            integers = torch.zeros(len(nodes), architecture.integers, dtype=torch.int64).share_memory_()
+            for row, node in enumerate(nodes.tolist()):
+                initialise(architecture.module, Origin(job.seed, node, world.gain))
+                architecture.read(matrix[row], integers[row])
+            width = architecture.layout.size
+            me = job.me(nodes, 0, architecture.layout)
+            state = {k: self._share(v.clone()) for k, v in rule.init(me, matrix[:, :width]).items()}
+            kept: dict[str, Tensor] = {}
+            if job.training.keep_optimiser:
+                kept = {slot: self._shared(len(nodes), width) for slot in job.optimiser.make().slots}
+                kept["count"] = torch.zeros(len(nodes), dtype=torch.int64).share_memory_()
+            out = self._shared(len(nodes), width) if rule.span == "model" else None
+            mode = Mode(**plan["modes"][g]) if plan else self._mode(world, g)
+            self.groups.append(Group(matrix, integers, out, state, kept, mode))
+            self.layouts.append(architecture.layout)
+        self.pool.all("open", job, self.groups)
+
+    def _mode(self, world: World, g: int) -> Mode:
+        return choose_mode(world.job, world.samples, g, self.mode, self.chunk, self.pool.workers)
+
+    def _shared(self, rows: int, width: int) -> Tensor:
+        return self._share(torch.zeros(rows, width))
+
+    def _share(self, tensor: Tensor) -> Tensor:
+        return tensor.share_memory_() if self.device == "cpu" else tensor.to(self.device)
+
+    # Who does what.
+
+    def _by_group(self, nodes: list[int]) -> list[tuple[int, Indices, Indices]]:
+        """(group, positions in `nodes`, rows) of each architecture among these nodes."""
+        who = np.array(nodes)
+        return [
+            (int(g), np.flatnonzero(self.group_of[who] == g), self.row_of[who[self.group_of[who] == g]])
+            for g in np.unique(self.group_of[who])
+        ]
+
+    def _deal(self, g: int, rows: Indices) -> list[Indices]:
+        """Rows for each worker: whole chunks, the long ones first, always to the worker with the least to do."""
+        steps = np.array([self.world.job.steps(int(n)) for n in self.world.job.groups[g][rows]])
+        rows = rows[np.argsort(-steps, kind="stable")]
+        steps = np.sort(steps)[::-1]
+        mode, workers = self.groups[g].mode, self.pool.workers
+        size = min(mode.chunk, -(-len(rows) // workers)) if mode.stack else 1
+        load, dealt = np.zeros(workers), [[] for _ in range(workers)]  # type: ignore[var-annotated]
+        for start in range(0, len(rows), size):
+            worker = int(load.argmin())
+            load[worker] += steps[start] * len(rows[start : start + size])
+            dealt[worker].append(rows[start : start + size])
+        return [np.concatenate(d) if d else np.empty(0, np.int64) for d in dealt]
+
+    def _bill(self, what: str, nodes: Indices, start: float) -> None:
+        """Share the processor time since `start` among nodes."""
+        self.ledger.add(what, nodes, (time.perf_counter() - start) * self.pool.workers / max(len(nodes), 1))
+
+    # Measuring.
+
+    def evaluate(self) -> None:
+        self.evaluating, self._changed = True, np.zeros(self.world.job.nodes, bool)
+        for g in range(len(self.groups)):
+            self._measure(g, np.arange(len(self.groups[g].matrix)))
+
+    def _measure(self, g: int, rows: Indices) -> None:
+        """Score these rows as they are now, on the test samples and on their own validation data."""
+        start, latest, nodes = time.perf_counter(), self.ledger.latest, self.world.job.groups[g][rows]
+        for name, values in self._score(g, rows, self.world.test).items():
+            latest[f"test_{name}"][nodes] = values
+        if any(len(self.world.job.validation[n]) for n in nodes):
+            scores = self._score(g, rows, None)
+            latest["validation_accuracy"][nodes], latest["validation_loss"][nodes] = scores["accuracy"], scores["loss"]
+        latest["merged_accuracy"][nodes] = latest["test_accuracy"][nodes]
+        parts = self.pool.all("distances", g, self._averages(g))
+        for name, squares in zip(
+            ("neighbourhood_distance", "consensus_distance"), zip(*parts, strict=True), strict=True
+        ):
+            latest[name][nodes] = np.sqrt(np.sum(squares, axis=0))[rows]
+        self._changed[nodes] = False
+        self._bill("evaluate_seconds", nodes, start)
+
+    def _measure_merged(self) -> None:
+        for g in range(len(self.groups)):
+            nodes = self.world.job.groups[g]
+            rows = np.flatnonzero(self._changed[nodes])
+            if len(rows):
+                start = time.perf_counter()
+                self.ledger.latest["merged_accuracy"][nodes[rows]] = self._score(g, rows, self.world.test)["accuracy"]
+                self._bill("evaluate_seconds", nodes[rows], start)
+
+    def _score(self, g: int, rows: Indices, which: Indices | None) -> dict[str, np.ndarray]:
+        mode, workers = self.groups[g].mode, self.pool.workers
+        size = min(mode.chunk, -(-len(rows) // workers)) if mode.stack else 1
+        chunks = [rows[i : i + size] for i in range(0, len(rows), size)]
+        shares = [np.concatenate([*chunks[w::workers], np.empty(0, np.int64)]) for w in range(workers)]
+        found = self.pool.each("score", [(g, share, which) for share in shares])
+        order = np.argsort(np.concatenate(shares), kind="stable")
+        back = np.argsort(np.argsort(rows, kind="stable"), kind="stable")
+        return {k: np.concatenate([f[k] for f in found if f])[order][back] for k in ("accuracy", "loss", "f1")}
+
+    def _averages(self, g: int) -> sp.csr_array:
+        """Row-stochastic weights of each row's neighbours of its own architecture."""
+        nodes = self.world.job.groups[g]
+        near = sp.csr_array(self.world.graph.matrix()[nodes][:, nodes]).astype(np.float32)
+        total: np.ndarray = np.asarray(near.sum(1)).ravel()
+        return sp.csr_array(sp.diags_array(1 / np.where(total > 0, total, 1)).astype(np.float32) @ near)
+
+    # Keeping.
+
+    def snapshot(self) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = {}
+        for g, group in enumerate(self.groups):
+            state |= {f"{g}/matrix": group.matrix, f"{g}/integers": group.integers}
+            state |= {f"{g}/state/{k}": s for k, s in group.state.items()}
+            state |= {f"{g}/optimiser/{k}": s for k, s in group.optimiser_state.items()}
+        for name, values in (self.ledger.totals | self.ledger.latest).items():
+            state[f"ledger/{name}"] = torch.from_numpy(values)
+        for node, memory in enumerate(self.memory):
+            state |= {f"memory/{node}/{k}": torch.tensor(v) for k, v in memory.items()}
+        return state
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        mine = self.snapshot()
+        for name, tensor in state.items():
+            if name.startswith("memory/"):
+                _, node, key = name.split("/", 2)
+                self.memory[int(node)][key] = int(tensor)
+            else:
+                mine[name].copy_(tensor)
+
+    def close(self) -> None:
+        self.pool.close()

@@ -1,0 +1,205 @@
+"""Parts as a user would bring them: a rule that answers, rules with memory, broken ones, a lesson, a protocol, models."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from coterie.contract import Data, Fields, Inbox, Me, Message, Rule, State, Term
+from coterie.lessons import Classroom, Pupil
+from coterie.parts import find, names
+from coterie.protocols import Merge, Place, Receive, Round, Send, Train
+from coterie.rules.cfa import CFA
+from coterie.rules.decavg import DecAvg
+
+
+@dataclass(frozen=True)
+class CFAGE(Rule):
+    """CFA with gradient exchange: neighbours' gradients at my model, smoothed by me and applied one round later.
+
+        w ← CFA(w) − step·G,   then G ← ρ Σ_j ∇L_j(w) + (1 − ρ) G
+    """
+
+    answers = True
+    rho: float = 0.99
+    step: float = 0.0015
+
+    def init(self, me: Me, params: Tensor) -> State:
+        return {"g": torch.zeros_like(params)}
+
+    def answer(self, me: Me, theirs: Message, data: Data) -> Fields:
+        return {"gradient": next(iter(data.grads(theirs["w"], batches=1)))}
+
+    def lift(self, message: Message) -> dict[str, Term]:
+        if "gradient" in message:
+            return {"g": Term(message["gradient"])}
+        return {"w": Term(message["w"], message.size)}
+
+    def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
+        psi = params + (inbox.mean("w") - params) / inbox.count
+        fresh = inbox.sum("g") if "g" in inbox else torch.zeros_like(params)
+        return psi - self.step * state["g"], {"g": self.rho * fresh + (1 - self.rho) * state["g"]}
+
+
+@dataclass(frozen=True)
+class SilentAnswers(CFAGE):
+    """Asked for an answer, it has nothing to say."""
+
+    def answer(self, me: Me, theirs: Message, data: Data) -> Fields:
+        return {}
+
+
+@dataclass(frozen=True)
+class BrokenAnswers(CFAGE):
+    """Node 0 answers with numbers that are none."""
+
+    def answer(self, me: Me, theirs: Message, data: Data) -> Fields:
+        return {"gradient": torch.where(me.node == 0, float("nan"), torch.ones_like(theirs["w"]))}
+
+
+@dataclass(frozen=True)
+class Broken(CFA):
+    """Node 0 sends numbers that are none."""
+
+    def send(self, me: Me, params: Tensor, state: State) -> Fields:
+        return {"w": torch.where(me.node == 0, float("nan"), params)}
+
+
+@dataclass(frozen=True)
+class Velocity(Rule):
+    """A running mean of one's moves that neighbours average too: memory that is sent, changed by the merge, and counted."""
+
+    def init(self, me: Me, params: Tensor) -> State:
+        return {"v": torch.zeros_like(params), "merges": torch.zeros_like(me.size), "before": params.clone()}
+
+    def send(self, me: Me, params: Tensor, state: State) -> Fields:
+        return {"w": params, "v": state["v"], "merges": state["merges"]}
+
+    def lift(self, message: Message) -> dict[str, Term]:
+        return {
+            "w": Term(message["w"], message.size),
+            "v": Term(message["v"]),
+            "merges": Term(message["merges"]),
+        }
+
+    def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
+        average = inbox.mean("w", own=True)
+        v = 0.5 * inbox.mean("v", own=True) + 0.1 * (average - state["before"])
+        told = inbox.sum("merges", own=True)
+        return average + v / (1 + told), {"v": v, "merges": state["merges"] + 1, "before": average}
+
+
+@dataclass(frozen=True)
+class WholeVelocity(Velocity):
+    """The same by whole rows."""
+
+    span = "model"
+
+
+@dataclass(frozen=True)
+class RawVelocity(WholeVelocity):
+    """The same with all neighbours' models kept, so that rows are merged in groups that heard equally many."""
+
+    raw = True
+
+    def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
+        assert inbox.rows("v", own=True).shape[-2] == inbox.count.reshape(-1)[0] + 1
+        v = inbox.rows("v", own=True).mean(dim=-2) + 0.1 * params
+        return inbox.rows("w", own=True).mean(dim=-2) + 0.1 * v, {**state, "v": v, "merges": state["merges"] + 1}
+
+
+for _name in names("rules"):  # every coordinate-wise rule again, by whole rows
+    _rule = find("rules", _name).target
+    if _rule.span == "coordinate":  # type: ignore[attr-defined]
+        globals()[f"Whole_{_name}"] = type(f"Whole_{_name}", (_rule,), {"span": "model"})  # type: ignore[arg-type]
+
+
+def mutual(pupils: dict[int, Pupil], room: Classroom) -> dict[int, Tensor]:
+    """A few steps in which all pupils learn from the teacher's data and from each other."""
+    params = {n: p.params.clone() for n, p in pupils.items()}
+    x, y = room.inputs[:24], room.targets[:24]
+    for _ in range(3):
+        leaves = {n: w.detach().requires_grad_() for n, w in params.items()}
+        logits = {n: pupils[n].forward(w, x) for n, w in leaves.items()}
+        for n, z in logits.items():
+            teachers = [F.softmax(logits[m].detach(), -1) for m in pupils if m != n]
+            divergence = sum(F.kl_div(F.log_softmax(z, -1), t, reduction="batchmean") for t in teachers)
+            (gradient,) = torch.autograd.grad(F.cross_entropy(z, y) + divergence / len(teachers), leaves[n])
+            params[n] = params[n] - 0.1 * gradient
+    return params
+
+
+def backwards(pupils: dict[int, Pupil], room: Classroom) -> dict[int, Tensor]:
+    """Everyone's own model back a little smaller, handed out in falling order of nodes."""
+    return {n: 0.9 * pupils[n].params for n in sorted(pupils, reverse=True)}
+
+
+def spoilt(pupils: dict[int, Pupil], room: Classroom) -> dict[int, Tensor]:
+    """Node 2 is handed numbers that are none."""
+    return {n: p.params * (float("nan") if n == 2 else 1.0) for n, p in pupils.items()}
+
+
+@dataclass(frozen=True)
+class Twice:
+    """Two exchanges in a round, the second before anyone trains: memory and tags of its own."""
+
+    def round(self, place: Place, rule: Rule, start: str) -> Round:
+        place.memory["rounds"] = place.memory.get("rounds", 0) + 1
+        for tag in ("first", "second"):
+            yield Send(place.audience, tag)
+            heard = yield Receive(place.neighbours, tag)
+            if heard:
+                yield Merge(heard)
+        yield Train()
+
+
+def dropout(shape: tuple[int, ...], classes: int, *, p: float = 0.3) -> nn.Module:
+    """A small net with dropout."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(), nn.Dropout(p), nn.Linear(12, classes))
+
+
+class _Moody(nn.Module):
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.bright, self.dark = nn.Linear(64, classes), nn.Linear(64, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        return self.bright(x) if x.mean() > 0.3 else self.dark(x)
+
+
+def moody(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A net that looks at its batch before it decides which layer to use."""
+    return _Moody(classes)
+
+
+def batch_statistics(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Batch norm that keeps no statistics: it has no buffers, and yet samples of a batch depend on each other."""
+    norm = nn.BatchNorm1d(12, track_running_stats=False)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 12), norm, nn.ReLU(), nn.Linear(12, classes))
+
+
+class _Scaled(nn.Module):
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.linear, self.scale = nn.Linear(64, classes), nn.Parameter(torch.tensor(1.5))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * self.linear(x.flatten(1))
+
+
+def scaled(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A net with a parameter and a buffer that have no dimension."""
+    return _Scaled(classes)
+
+
+@dataclass(frozen=True)
+class Lazy(DecAvg):
+    """A rule of the user's own with a setting, that stays where it is half of the way."""
+
+    share: float = 0.5
+
+    def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
+        return torch.lerp(params, inbox.mean("w", own=True), self.share), state

@@ -1,0 +1,100 @@
+"""Every rule in every engine: the same numbers, whatever the network does."""
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from driving import Outcome, agree, drive, own
+
+from coterie.graph import Graph
+from coterie.parts import find, names
+
+LONER = Graph.from_edges(6, [(0, 1), (1, 2), (2, 0), (2, 3), (3, 4)], [0.5, 2.0, 1.0, 0.25, 1.0])
+"""Weighted; node 5 has no neighbour, node 4 has one."""
+SOURCES = Graph.from_edges(6, [(0, 1), (1, 2), (2, 1), (0, 2), (3, 2), (3, 4), (4, 5), (5, 4)], directed=True)
+"""Nodes 0 and 3 are heard but hear nobody."""
+
+NETWORKS: dict[str, dict[str, Any]] = {
+    "connected": {},
+    "failing": {"links": 0.6, "presence": 0.7, "start": "merge"},
+    "directed": {"topology": {"name": "er", "p": 0.5, "directed": True, "weights": "uniform", "connect": True}},
+    "with sources": {"graph": SOURCES, "start": "merge", "links": 0.8},
+    "with a loner": {"graph": LONER, "start": "merge"},
+}
+
+MEMORIES = [own(n) for n in ("Velocity", "WholeVelocity", "RawVelocity")]
+WHOLE = [n for n in names("rules") if find("rules", n).target.span == "coordinate"]  # type: ignore[attr-defined]
+
+
+@functools.cache
+def ran(engine: str, rule: str, network: str) -> Outcome:
+    return drive(engine, rule=rule, **NETWORKS[network])
+
+
+def ids(name: str) -> str:
+    return name.rpartition(":")[2]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("rule", [*names("rules"), *MEMORIES], ids=ids)
+@pytest.mark.parametrize("engine", ["loop", "stack"])
+def test_same_numbers(engine: str, rule: str, network: str) -> None:
+    agree(ran(engine, rule, network), ran("memory", rule, network))
+
+
+@pytest.mark.parametrize("rule", [*names("rules"), *MEMORIES], ids=ids)
+def test_same_numbers_with_worker_processes(rule: str) -> None:
+    agree(ran("workers", rule, "failing"), ran("memory", rule, "failing"))
+
+
+@pytest.mark.parametrize("network", ["failing", "directed"])
+@pytest.mark.parametrize("rule", WHOLE)
+def test_by_rows_and_by_columns(rule: str, network: str) -> None:
+    agree(ran("loop", own(f"Whole_{rule}"), network), ran("loop", rule, network))
+
+
+@pytest.mark.parametrize("rule", names("rules"))
+@pytest.mark.parametrize("engine", ["stack", "memory"])
+def test_a_node_that_hears_nobody_only_trains(engine: str, rule: str) -> None:
+    alone = ran(engine, "isolation", "with a loner")
+    assert torch.equal(ran(engine, rule, "with a loner").models[5], alone.models[5])
+    if rule != "isolation":
+        assert not torch.equal(ran(engine, rule, "with a loner").models[0], alone.models[0])
+
+
+@pytest.mark.parametrize("engine", ["loop", "stack", "workers", "memory"])
+def test_numbers_that_are_none_are_refused(engine: str) -> None:
+    """Neighbours of the node that sends them merge what the others say, as if its links were down."""
+    found = drive(engine, rule=own("Broken"))
+    for row in found.models.values():
+        assert row.isfinite().all()
+    graph = found.world.graph
+    model = 4 * (64 * 8 + 8 + 8 * 10 + 10)
+    sends = np.array([0 if i == 0 else len(graph.audience(i)) for i in range(6)])
+    np.testing.assert_array_equal(found.ledger["sent_bytes"], 3 * model * sends)
+    hears = np.array([(graph.neighbours(i) != 0).sum() for i in range(6)])
+    np.testing.assert_array_equal(found.ledger["received_bytes"], 3 * model * hears)
+    agree(found, drive("memory", rule=own("Broken")))
+
+
+@pytest.mark.parametrize("rule", names("rules"))
+def test_seeds_differ_and_repeat(rule: str) -> None:
+    first = drive("loop", rule=rule, rounds=1)
+    again, other = drive("loop", rule=rule, rounds=1), drive("loop", rule=rule, rounds=1, seed=1)
+    for node, row in first.models.items():
+        assert torch.equal(row, again.models[node])
+        assert not torch.equal(row, other.models[node])
+
+
+def test_links_that_are_up_carry_models_both_ways() -> None:
+    """What is sent is what the graph's own account of the faults says."""
+    found, rounds = ran("loop", "decavg", "failing"), 3
+    world = found.world
+    model = 4 * found.models[0].numel()
+    sent = np.zeros(6)
+    for number in range(1, rounds + 1):
+        up = world.graph.active(0, number, 0.6, 0.7)
+        sent += np.bincount(world.graph.sources[up], minlength=6) * (2 if number == 1 else 1)  # two exchanges at first
+    np.testing.assert_array_equal(found.ledger["sent_bytes"], model * sent)

@@ -1,0 +1,150 @@
+"""Driving engines directly: the same world in any engine, and everything that came of it."""
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.engines import Session, World, _merging
+from coterie.engines._job import Samples
+from coterie.experiment import Experiment
+from coterie.graph import Graph
+from coterie.slots import choice
+from coterie.world import build, load_samples
+
+OWN = Path(__file__).parent / "contracts" / "own_parts.py"
+"""Parts as a user would bring them."""
+
+ENGINES: dict[str, dict[str, Any]] = {
+    "memory": {"name": "memory"},
+    "loop": {"name": "local", "workers": 1, "mode": "loop"},
+    "stack": {"name": "local", "workers": 1, "mode": "stack", "chunk": 100},
+    "workers": {"name": "local", "workers": 2, "mode": "stack", "chunk": 2},
+    "auto": {"name": "local", "workers": 1},
+}
+
+SMALL: dict[str, Any] = {
+    "model": {"name": "mlp", "sizes": [8]},
+    "nodes": 6,
+    "rounds": 3,
+    "batches": 3,
+    "batch_size": 8,
+    "items": 40,
+    "lr": 0.1,
+    "topology": {"name": "er", "p": 0.5, "connect": True},
+    "test_share": 0.3,
+}
+"""Six nodes with some tens of digits each, of different number."""
+
+
+def own(name: str) -> str:
+    """The name of a part in the user's file."""
+    return f"{OWN}:{name}"
+
+
+@dataclass
+class Outcome:
+    """What a run came to."""
+
+    models: dict[int, Tensor]
+    """Each node's row: parameters and float buffers."""
+    integers: dict[int, Tensor]
+    state: dict[str, dict[int, Tensor]]
+    ledger: dict[str, np.ndarray]
+    plan: dict[str, Any]
+    world: World
+
+
+@functools.cache
+def samples(dataset: str = "digits") -> Samples:
+    (one,) = Experiment(dataset=dataset).resolved.values()
+    return load_samples(one)
+
+
+def world(seed: int = 0, graph: Graph | None = None, **settings: Any) -> World:
+    """A small world, on a network of one's own if it is to be one that no topology would give."""
+    (one,) = Experiment(**{**SMALL, **settings}).resolved.values()
+    made = build(one, samples(), seed)
+    return made if graph is None else replace(made, graph=graph, job=replace(made.job, degree=graph.degree))
+
+
+_open: dict[str, Session] = {}
+
+
+def session(engine: str) -> Session:
+    """A session that all runs in this engine share, one after the other."""
+    if engine not in _open:
+        _open[engine] = choice("engine", ENGINES[engine]).make().open()
+    return _open[engine]
+
+
+def close_all() -> None:
+    while _open:
+        _open.popitem()[1].close()
+
+
+@contextmanager
+def narrow_blocks() -> Iterator[None]:
+    """Column blocks as narrow as they get, so that small models have several."""
+    before, _merging.BLOCK_BYTES = _merging.BLOCK_BYTES, 1
+    try:
+        yield
+    finally:
+        _merging.BLOCK_BYTES = before
+
+
+def drive(engine: str, rounds: int = 3, seed: int = 0, **settings: Any) -> Outcome:
+    """Run a small world in an engine and measure it in the last round."""
+    the_world, running = world(seed, **settings), session(engine)
+    with narrow_blocks():
+        running.begin(the_world)
+        for number in range(1, rounds + 1):
+            running.round(number, number == rounds)
+    return outcome(running, the_world)
+
+
+def outcome(running: Session, the_world: World) -> Outcome:
+    found = {k: v.clone() for k, v in running.snapshot().items()}
+    job = the_world.job
+    where = {int(n): (g, r) for g, nodes in enumerate(job.groups) for r, n in enumerate(nodes)}
+    state: dict[str, dict[int, Tensor]] = {}
+    for key, value in found.items():
+        parts = key.split("/")
+        if parts[0] == "peer" and parts[2] == "state":
+            state.setdefault(parts[3], {})[int(parts[1])] = value
+        elif len(parts) == 3 and parts[1] == "state":
+            for row, node in enumerate(job.groups[int(parts[0])].tolist()):
+                state.setdefault(parts[2], {})[node] = value[row]
+    return Outcome(
+        models={n: found[f"{g}/matrix"][r] for n, (g, r) in where.items()},
+        integers={n: found[f"{g}/integers"][r] for n, (g, r) in where.items()},
+        state=state,
+        ledger={k.removeprefix("ledger/"): v.numpy() for k, v in found.items() if k.startswith("ledger/")},
+        plan=running.plan,
+        world=the_world,
+    )
+
+
+def agree(a: Outcome, b: Outcome, tolerance: float = 1e-4) -> None:
+    """Hold two engines to the same numbers."""
+    for name in ("sent_bytes", "received_bytes", "batches"):
+        np.testing.assert_array_equal(a.ledger[name], b.ledger[name], err_msg=name)
+    assert a.models.keys() == b.models.keys()
+    for node, row in a.models.items():
+        torch.testing.assert_close(row, b.models[node], rtol=tolerance, atol=tolerance, msg=lambda m, n=node: f"node {n}: {m}")
+        assert torch.equal(a.integers[node], b.integers[node])
+    assert a.state.keys() == b.state.keys()
+    for name, values in a.state.items():
+        for node, value in values.items():
+            torch.testing.assert_close(value, b.state[name][node], rtol=tolerance, atol=tolerance)
+    for name in ("test_loss", "validation_loss"):
+        np.testing.assert_allclose(a.ledger[name], b.ledger[name], rtol=10 * tolerance, atol=10 * tolerance, err_msg=name)
+    # One sample on the border between two classes may fall either way.
+    for name, size in (("test_accuracy", 100), ("merged_accuracy", 100), ("validation_accuracy", 2)):
+        np.testing.assert_allclose(a.ledger[name], b.ledger[name], atol=1 / size, err_msg=name)

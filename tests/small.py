@@ -1,0 +1,76 @@
+"""Runs that take a moment, and what tests of runs do with them."""
+
+import errno
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from coterie import runner
+from coterie.experiment import Experiment
+
+LOOP = {"name": "local", "workers": 1, "mode": "loop"}
+"""An engine that starts no process and measures nothing."""
+
+SMALL: dict[str, Any] = {
+    "nodes": 6,
+    "rounds": 6,
+    "batches": 2,
+    "batch_size": 8,
+    "total": 300,
+    "test_share": 0.3,
+    "evaluate": 1,
+    "model": {"name": "mlp", "sizes": [8]},
+    "topology": "ring",
+    "partition": "iid",
+    "engine": LOOP,
+}
+
+
+def small(**settings: Any) -> Experiment:
+    """A small experiment with some settings of its own."""
+    return Experiment(**{**SMALL, **settings})
+
+
+def timeless(frame: pl.DataFrame) -> pl.DataFrame:
+    """Records in one order, without what a clock said."""
+    return frame.drop([c for c in frame.columns if c.endswith("_seconds")]).sort("method", "seed", "round", "node")
+
+
+def assert_same(left: pl.DataFrame, right: pl.DataFrame) -> None:
+    """Equal to the last bit, times aside."""
+    assert_frame_equal(timeless(left), timeless(right), check_exact=True)
+
+
+class At(runner.Silent):
+    """A display that does something when a round is done."""
+
+    def __init__(self, round: int, act: Callable[[], object], method: str = "decavg") -> None:
+        self.round, self.act, self.method = round, act, method
+
+    def progress(self, method: str, seed: int, round: int, rounds: int, accuracy: float | None) -> None:
+        if (method, round) == (self.method, self.round):
+            self.act()
+
+
+def interrupt() -> None:
+    """Press Ctrl-C."""
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def no_space(*_: Any, **__: Any) -> None:
+    """What a full disk says to every write."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def interrupted(experiment: Experiment, out: Path, round: int = 3) -> Path:
+    """A run that was stopped by Ctrl-C after this round; its checkpoint."""
+    with pytest.raises(runner.Interrupted):
+        runner.run(experiment, out, At(round, interrupt))
+    (checkpoint,) = out.glob("jobs/*/round-*")
+    return checkpoint

@@ -1,0 +1,286 @@
+"""Rules by their numbers and their theory, through the simulator's inbox and through a peer's."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from merging import Nodes, alone, nodes, stacked
+from torch import Tensor
+
+from coterie.contract import Fields, Inbox, Me, Message, Rule, State, Term
+from coterie.engines import _merging
+from coterie.graph import Graph
+from coterie.parts import find, names
+
+INBOXES = [stacked, alone]
+Merged = Callable[..., tuple[Tensor, State]]
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Column blocks as narrow as they get, so that there are several even here."""
+    monkeypatch.setattr(_merging, "BLOCK_BYTES", 1)
+
+
+@pytest.fixture
+def three() -> Nodes:
+    """Node 0 with neighbours 1 and 2; tensors {0, 1} and {2}."""
+    w = [[1, 2, 0], [3, -2, 4], [-1, 6, 8]]
+    return nodes(w, [10, 30, 60], Graph.from_edges(3, [(0, 1), (0, 2)]), ((2,), (1,)))
+
+
+def random_nodes(n: int = 7, width: int = 70, seed: int = 0, directed: bool = False) -> Nodes:
+    rng = np.random.default_rng(seed)
+    links = [(i, j) for i in range(n) for j in range(n) if (i != j if directed else i < j) and rng.random() < 0.5]
+    graph = Graph.from_edges(n, links, rng.random(len(links)) + 0.1, directed)
+    shapes = ((4, 8), (width - 33,), (1,))
+    found = nodes(rng.normal(size=(n, width)), rng.integers(5, 50, n), graph, shapes)
+    found.state = {"h": torch.from_numpy(rng.random((n, width), np.float32)), "seen": torch.ones(n, 1)}
+    return found
+
+
+def made(name: str, **options: object) -> Rule:
+    rule: Rule = find("rules", name).make(**options)
+    return rule
+
+
+def close(found: Tensor, wanted: object, tolerance: float = 2e-6) -> None:
+    torch.testing.assert_close(found, torch.as_tensor(wanted, dtype=torch.float32), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("merge", INBOXES)
+class TestNumbers:
+    def test_decavg(self, three: Nodes, merge: Merged) -> None:
+        close(merge(made("decavg"), three)[0][0], [0.4, 3.2, 6.0])
+
+    def test_decavg_weighs_links(self, three: Nodes, merge: Merged) -> None:
+        three.graph = Graph.from_edges(3, [(0, 1), (0, 2)], [0.5, 0.25])
+        wanted = (10 * three.params[0] + 15 * three.params[1] + 15 * three.params[2]) / 40
+        close(merge(made("decavg"), three)[0][0], wanted)
+
+    def test_cfa(self, three: Nodes, merge: Merged) -> None:
+        close(merge(made("cfa"), three)[0][0], [0.666667, 2.666667, 3.333333])
+
+    def test_cfa_takes_a_lone_neighbours_model(self, three: Nodes, merge: Merged) -> None:
+        active = (three.graph.sources == 1) & (three.graph.targets == 0)
+        merged, _ = merge(made("cfa"), three, active)
+        assert torch.equal(merged[0], three.params[1])
+        assert torch.equal(merged[1:], three.params[1:])  # they heard nobody
+
+    def test_decdiff_by_tensor(self, three: Nodes, merge: Merged) -> None:
+        close(merge(made("decdiff"), three)[0][0], [0.732339, 2.535322, 0.869565])
+
+    def test_decdiff_by_model(self, three: Nodes, merge: Merged) -> None:
+        w, far = three.params[0], (30 * three.params[1] + 60 * three.params[2]) / 90
+        step = (far - w) / ((far - w).norm() + 2)
+        close(merge(made("decdiff", norm="model", s=2.0), three)[0][0], w + step)
+
+    def test_dechw(self, three: Nodes, merge: Merged) -> None:
+        three.state = {"h": torch.tensor([[0.6, 0.8, 0], [0.8, 0, 0], [0, 0.6, 0]]), "seen": torch.ones(3, 1)}
+        close(merge(made("dechw"), three)[0][0], [2.142857, 3.714286, 6.0])
+
+    def test_dechw_star_goes_over_to_data_sizes(self, three: Nodes, merge: Merged) -> None:
+        three.state = {"h": torch.tensor([[1.0, 2, 3], [3, 1, 2], [2, 3, 1]]), "seen": torch.ones(3, 1)}
+        three.round = 4
+        close(merge(made("dechw", theta=3), three)[0][0], [0.4, 3.2, 6.0])
+        three.round = 3
+        assert not torch.allclose(merge(made("dechw", theta=3), three)[0][0], torch.tensor([0.4, 3.2, 6.0]))
+
+    def test_median(self, three: Nodes, merge: Merged) -> None:
+        close(merge(made("median"), three)[0], [[1, 2, 4], [2, 0, 2], [0, 4, 4]])
+
+
+class Batches:
+    """Data with given gradients."""
+
+    def __init__(self, *gradients: list[float]) -> None:
+        self.gradients = [torch.tensor(g) for g in gradients]
+
+    def grads(self, params: Tensor, size: int = 100, batches: int | None = None) -> Iterator[Tensor]:
+        return iter(self.gradients[:batches])
+
+
+class TestDecHW:
+    def observe(self, rule: Rule, rounds: int, data: Batches) -> State:
+        who = nodes([[0.0, 0.0]], [5], Graph.from_edges(1, []))
+        state = rule.init(who.me(0, 0), who.params[0])
+        for number in range(1, rounds + 1):
+            state = rule.observe(who.me(0, number), who.params[0], state, data)
+        return state
+
+    def test_diagonal(self) -> None:
+        h = self.observe(made("dechw"), 1, Batches([1.0, 2.0], [3.0, 0.0]))["h"]
+        close(h, torch.tensor([10.0, 4.0]) / 116**0.5)
+
+    def test_cap_on_batches(self) -> None:
+        close(self.observe(made("dechw", batches=1), 1, Batches([3.0, 2.0], [9.0, 9.0]))["h"], torch.tensor([9, 4]) / 97**0.5)
+
+    def test_accumulates(self) -> None:
+        h = self.observe(made("dechw", beta=0.5), 3, Batches([1.0, 2.0], [3.0, 0.0]))["h"]
+        close(h, 2.0 * torch.tensor([10.0, 4.0]) / 116**0.5)
+
+    def test_no_gradient_gives_zero(self) -> None:
+        assert torch.equal(self.observe(made("dechw"), 2, Batches([0.0, 0.0]))["h"], torch.zeros(2))
+
+    def test_stops_after_theta(self) -> None:
+        data = Batches([1.0, 2.0])
+        close(self.observe(made("dechw", theta=2), 5, data)["h"], self.observe(made("dechw"), 2, data)["h"])
+
+    @pytest.mark.parametrize("merge", INBOXES)
+    def test_equal_curvature_is_uniform_averaging(self, merge: Merged) -> None:
+        who = random_nodes()
+        who.state["h"] = who.state["h"][:1].expand_as(who.params).contiguous()
+        equal = random_nodes()
+        equal.sizes = torch.ones_like(equal.sizes)
+        close(merge(made("dechw"), who)[0], merge(made("decavg"), equal)[0], 1e-5)
+
+
+@pytest.mark.parametrize("merge", INBOXES)
+class TestRobust:
+    def neighbourhoods(self, who: Nodes) -> Iterator[tuple[int, np.ndarray]]:
+        for i in range(who.graph.nodes):
+            if len(near := who.graph.neighbours(i)):
+                yield i, who.params[[*near.tolist(), i]].numpy()
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_median_is_numpys(self, merge: Merged, seed: int) -> None:
+        who = random_nodes(seed=seed)
+        merged, _ = merge(made("median"), who)
+        for i, models in self.neighbourhoods(who):
+            close(merged[i], np.median(models, axis=0))
+
+    @pytest.mark.parametrize("share", [0.0, 0.2, 0.34, 0.49])
+    def test_trimmed_mean_is_numpys(self, merge: Merged, share: float) -> None:
+        who = random_nodes(seed=4)
+        merged, _ = merge(made("trimmed_mean", share=share), who)
+        for i, models in self.neighbourhoods(who):
+            cut = int(np.floor(share * len(models) + 1e-9))
+            close(merged[i], np.sort(models, axis=0)[cut : len(models) - cut].mean(0), 1e-5)
+
+    def test_one_liar_cannot_move_the_median(self, merge: Merged) -> None:
+        who = nodes(np.zeros((5, 2)), [1] * 5, Graph.from_edges(5, [(i, j) for i in range(5) for j in range(i)]))
+        who.params[3] = 1e9
+        merged, _ = merge(made("median"), who)
+        close(merged, np.zeros((5, 2)))
+
+
+def test_trimming_half_or_more_is_refused() -> None:
+    with pytest.raises(ValueError, match="share"):
+        made("trimmed_mean", share=0.5)
+
+
+@given(seed=st.integers(0, 10**6), scale=st.sampled_from([1e-3, 1.0, 1e4]))
+@settings(max_examples=25, deadline=None)
+def test_decdiff_moves_less_than_one_in_each_tensor(seed: int, scale: float) -> None:
+    who = random_nodes(seed=seed)
+    who.params *= scale
+    merged, _ = stacked(made("decdiff"), who)
+    for name, moved in who.layout.views(merged - who.params).items():
+        assert (moved.flatten(1).norm(dim=1) <= 1 + 2e-6 * scale).all(), name
+
+
+SPEAKING = [n for n in names("rules") if n != "isolation"]
+
+
+def test_isolation_says_nothing(three: Nodes) -> None:
+    assert made("isolation").send(three.me(slice(None), 1), three.params, {}) == {}
+
+
+@pytest.mark.parametrize("name", SPEAKING)
+@pytest.mark.parametrize("seed", [0, 1])
+class TestEveryRule:
+    """What holds for each of them, on random weighted graphs with some messages lost."""
+
+    def world(self, seed: int) -> tuple[Nodes, np.ndarray]:
+        who = random_nodes(seed=seed, directed=bool(seed))
+        return who, np.random.default_rng(seed).random(len(who.graph.sources)) < 0.7
+
+    def test_both_inboxes_agree(self, name: str, seed: int) -> None:
+        who, active = self.world(seed)
+        rule = made(name)
+        (a, states), (b, peers) = stacked(rule, who, active), alone(rule, who, active)
+        close(a, b, 1e-5)
+        for k in who.state:
+            close(states[k], peers[k], 1e-5)
+
+    def test_rows_and_columns_agree(self, name: str, seed: int) -> None:
+        rule = made(name)
+        whole = type("Whole", (type(rule),), {"span": "model"})()
+        who, active = self.world(seed)
+        by_columns = stacked(rule, who, active)[0]
+        for chunk in (1, 3, 100):
+            close(stacked(whole, who, active, chunk)[0], by_columns, 1e-6)
+
+    def test_consensus_is_kept(self, name: str, seed: int) -> None:
+        """Where all agree already nobody moves."""
+        who, active = self.world(seed)
+        who.params = who.params[:1].expand_as(who.params).contiguous()
+        close(stacked(made(name), who, active)[0], who.params, 1e-5)
+
+    def test_nobody_heard_nothing_changed(self, name: str, seed: int) -> None:
+        who, active = self.world(seed)
+        active[:] = False
+        for merge in INBOXES:
+            assert torch.equal(merge(made(name), who, active)[0], who.params)
+
+    def test_order_of_nodes_does_not_matter(self, name: str, seed: int) -> None:
+        who, _ = self.world(seed)
+        to = np.random.default_rng(seed + 9).permutation(len(who.params))
+        back = np.argsort(to)
+        g = who.graph
+        moved = nodes(
+            who.params[back],
+            who.sizes[back],
+            Graph(g.nodes, to[g.sources], to[g.targets], g.weights, g.directed),
+            who.layout.shapes,
+        )
+        moved.state = {k: s[back] for k, s in who.state.items()}
+        close(stacked(made(name), moved)[0][to], stacked(made(name), who)[0], 1e-5)
+
+
+class Elementwise(Rule):
+    """A mean whose weights differ from coordinate to coordinate."""
+
+    def send(self, me: Me, params: Tensor, state: State) -> Fields:
+        return {"w": params, "h": state["h"]}
+
+    def lift(self, message: Message) -> dict[str, Term]:
+        return {"w": Term(message["w"], message["h"]), "size": Term(message.size)}
+
+    def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
+        return inbox.mean("w", own=True) + 0 * inbox.sum("size"), state
+
+
+class TestInbox:
+    """Corners of the contract that no rule of ours uses."""
+
+    @pytest.mark.parametrize("merge", INBOXES)
+    @pytest.mark.parametrize("span", ["coordinate", "model"])
+    def test_weights_of_each_coordinate(self, merge: Merged, span: str) -> None:
+        who = random_nodes()
+        rule = type("Spanned", (Elementwise,), {"span": span})()
+        merged, _ = merge(rule, who)
+        omega = who.graph.matrix().todense() + np.eye(who.graph.nodes)
+        w, h = who.params.double().numpy(), who.state["h"].double().numpy()
+        heard = who.graph.degree > 0
+        close(merged[heard], ((omega @ (h * w)) / (omega @ h))[heard], 1e-5)
+
+    @pytest.mark.parametrize("merge", INBOXES)
+    def test_count_and_membership(self, merge: Merged) -> None:
+        seen = {}
+
+        class Curious(Rule):
+            def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
+                for node, count in zip(me.node.reshape(-1).tolist(), inbox.count.reshape(-1).tolist(), strict=True):
+                    seen[node] = count
+                assert "w" in inbox
+                assert "absent" not in inbox
+                assert inbox.count.shape == me.size.shape
+                return params, state
+
+        who = random_nodes(directed=True)
+        merge(Curious(), who)
+        assert seen == {i: d for i, d in enumerate(who.graph.degree.tolist()) if d}
