@@ -35,12 +35,12 @@ SMALL: dict[str, Any] = {
     "rounds": 3,
     "batches": 3,
     "batch_size": 8,
-    "items": 40,
+    "total": 240,
     "lr": 0.1,
     "topology": {"name": "er", "p": 0.5, "connect": True},
     "test_share": 0.3,
 }
-"""Six nodes with some tens of digits each, of different number."""
+"""Six nodes with some tens of digits each, unlike in number and in kind."""
 
 
 def own(name: str) -> str:

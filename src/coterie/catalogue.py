@@ -7,11 +7,11 @@ from rich.table import Table
 from rich.text import Text
 
 from coterie import methods
-from coterie.parts import ROOMS, Part, find, names, unknown
+from coterie.parts import ROOMS, Part, find, names, singular, unknown
 
 METHODS = "methods"
 ABOUT = {**ROOMS, METHODS: "whole methods, each a small composition of parts"}
-SINGULAR = {room: room.replace("ies", "ys").removesuffix("s") for room in ABOUT}
+SINGULAR = {room: singular(room) for room in ABOUT}
 
 
 def room(name: str) -> str:

@@ -80,6 +80,11 @@ class Part:
         return [p for p in (inspect.getdoc(self.target) or "").split("\n\n") if p.strip()]
 
 
+def singular(room: str) -> str:
+    """What one part of a room is called."""
+    return room.replace("ies", "ys").removesuffix("s")
+
+
 @functools.cache
 def names(room: str) -> tuple[str, ...]:
     """The names of all parts in a room, in alphabetical order."""
@@ -93,7 +98,7 @@ def find(room: str, name: str) -> Part:
         return _users_own(room, name)
     stem = name.replace("-", "_")
     if stem not in names(room):
-        raise unknown(room.removesuffix("s"), name, names(room), f"`coterie list {room}` shows all")
+        raise unknown(singular(room), name, names(room), f"`coterie list {room}` shows all")
     module = importlib.import_module(f"coterie.{room}.{stem}")
     wanted = stem.replace("_", "")
     found = [v for k, v in vars(module).items() if k.replace("_", "").lower() == wanted and callable(v)]
@@ -111,18 +116,19 @@ def unknown(kind: str, name: str, known: Iterable[str], more: str = "") -> Confi
 
 def _users_own(room: str, name: str) -> Part:
     where, _, thing = name.rpartition(":")
+    if where.endswith(".py"):  # a whole path: a run may be resumed from another folder
+        where = str(Path(where).expanduser().resolve())
     try:
         module = _load_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
     except ImportError as error:
-        raise ConfigError(f"cannot import {where!r} for {room.removesuffix('s')} {name!r} ({error})") from error
+        raise ConfigError(f"cannot import {where!r} for {singular(room)} {name!r} ({error})") from error
     if not callable(getattr(module, thing, None)):
         public = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
         raise unknown(f"name in {where}", thing, public)
-    return Part(room, name, getattr(module, thing))
+    return Part(room, f"{where}:{thing}", getattr(module, thing))
 
 
 def _load_file(path: Path) -> ModuleType:
-    path = path.expanduser().resolve()
     if not path.is_file():
         raise ConfigError(
             "no such file", expected="a Python file", got=str(path), cure="Check the path before the colon."

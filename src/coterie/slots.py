@@ -43,7 +43,11 @@ def settings_model(slot: str, part: Part) -> type[BaseModel]:
 
 def as_table(value: Any) -> dict[str, Any]:
     """A slot as a table: a bare name is a table with nothing but the name."""
-    return {"name": value} if isinstance(value, str) else dict(value)
+    if isinstance(value, str):
+        return {"name": value}
+    if not isinstance(value, Mapping):
+        raise ConfigError("a part of the experiment", expected="a name, or a table with a name", got=repr(value))
+    return dict(value)
 
 
 def overlay(below: Any, above: Any) -> dict[str, Any]:

@@ -58,8 +58,9 @@ def build(experiment: Experiment, samples: Samples, seed: int) -> World:
         parts = [tuple(np.sort(np.concatenate(p)) for p in zip(*parts, strict=True))]  # type: ignore[list-item]
         graph = Graph.from_edges(1, [])
     train, validation = tuple(p[0] for p in parts), tuple(p[1] for p in parts)
-    models = e.model if isinstance(e.model, list) else [e.model]
-    nodes = np.arange(len(train))
+    listed = e.model if isinstance(e.model, list) else [e.model]
+    models = [m for i, m in enumerate(listed) if m not in listed[:i]]
+    kind = np.array([models.index(m) for m in listed])[np.arange(len(train)) % len(listed)]
     job = Job(
         seed=seed,
         models=tuple(choice("model", m) for m in models),  # type: ignore[arg-type]
@@ -67,7 +68,7 @@ def build(experiment: Experiment, samples: Samples, seed: int) -> World:
         objective=choice("objective", e.objective),  # type: ignore[arg-type]
         optimiser=choice("optimiser", e.optimiser),  # type: ignore[arg-type]
         training=Training(e.epochs, e.batches, e.batch_size, e.clamp, e.keep_optimiser),
-        groups=tuple(nodes[nodes % len(models) == g] for g in range(len(models))),
+        groups=tuple(np.flatnonzero(kind == g) for g in range(len(models))),
         train=train,
         validation=validation,
         degree=graph.degree,

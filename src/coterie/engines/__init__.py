@@ -11,7 +11,7 @@ from torch import Tensor
 
 from coterie.contract import Rule
 from coterie.engines._job import Choice, Indices, Job, Samples
-from coterie.errors import DivergedError
+from coterie.errors import ConfigError, DivergedError
 from coterie.graph import Graph
 
 
@@ -66,6 +66,14 @@ def diverged(node: int, round: int) -> DivergedError:
     return DivergedError(
         f"the parameters of node {node} are not finite any more after its training in round {round}",
         cure="Lower --lr, or clamp the loss (--clamp 10); what was recorded before is kept.",
+    )
+
+
+def foreign(node: int) -> ConfigError:
+    """The error for a node that is to go on from a model it cannot hold."""
+    return ConfigError(
+        f"node {node} is handed a model of another architecture than its own",
+        cure="Give all nodes one model, or choose a protocol that keeps architectures apart.",
     )
 
 

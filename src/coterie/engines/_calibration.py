@@ -1,19 +1,22 @@
 """Which way of computing rows is faster here: measured once per machine and model, then remembered."""
 
+import hashlib
 import json
 import os
 import platform
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
 
 from coterie.cache import cache_folder
-from coterie.engines._job import Job, Samples
+from coterie.engines._job import Choice, Job, Samples
 from coterie.engines._site import Mode, architectures
 from coterie.engines._training import Trainer
 from coterie.errors import ConfigError
@@ -29,8 +32,6 @@ def choose_mode(
     if asked == "loop":
         return Mode(False, 1)
     probe, share = _Probe(job, samples, group), max(-(-len(job.groups[group]) // workers), 1)
-    if asked == "auto" and share == 1:
-        return Mode(False, 1)
     known = _Memory()
     if not known.recall(f"{probe.signature} stackable", probe.stackable):
         if asked == "stack":
@@ -62,9 +63,11 @@ class _Probe:
         self.architecture = architectures(job, samples)[group]
         self.width = max(self.architecture.width, 1)
         shape = ",".join(map(str, samples.shape))
-        clamp = job.training.clamp is not None
+        model, clamp = job.models[group], job.training.clamp is not None
+        self.in_step = not job.training.keep_optimiser or job.training.batches is not None
         self.signature = (
-            f"{self.architecture.signature} on {shape} {job.objective.name} {job.optimiser.name} clamp {clamp} "
+            f"{self.architecture.signature} {model.settings} {_text(model)} on {shape} {job.objective.name} "
+            f"{_text(job.objective)} {job.optimiser.name} {_text(job.optimiser)} clamp {clamp} in step {self.in_step} "
             f"kept {job.training.keep_optimiser} {job.device} torch {torch.__version__}"
         )
 
@@ -75,8 +78,8 @@ class _Probe:
         job = replace(
             self.job,
             groups=tuple(np.arange(rows) for _ in self.job.groups),
-            train=(whole,) * rows,
-            validation=(whole[:0],) * rows,
+            train=tuple(whole[: max(len(whole) - row % 2, 1)] for row in range(rows)),  # so that a batch is padded
+            validation=tuple(whole[: 2 + row] for row in range(rows)),
             degree=np.zeros(rows, np.int64),
             labels=self.job.labels[:1].expand(rows, -1),
             training=replace(self.job.training, epochs=None, batches=steps, keep_optimiser=False),
@@ -88,19 +91,21 @@ class _Probe:
         return Trainer(job, self.samples, self.group, self.architecture, matrix, integers)
 
     def stackable(self) -> bool:
-        """Whether vmap can take the model's training step and gives what the model itself gives."""
-        if self.architecture.buffers.size or (
-            self.job.training.keep_optimiser and not self.job.training.batches
-        ):  # running statistics, or optimisers that are at different counts
+        """Whether vmap can take the model, in training and in evaluation, and gives what the model itself gives."""
+        if self.architecture.buffers.size or not self.in_step:  # running statistics, or optimisers at different counts
             return False
-        stacked = self._trainer(2)
+        both, test = np.arange(2), np.arange(min(len(self.samples.test_y), 4))
+        stacked, looped = self._trainer(2), self._trainer(2)
         try:
-            stacked.train_stack(np.arange(2), 1)
+            stacked.train_stack(both, 1)
+            losses = [stacked.score(both, which)["loss"] for which in (test, None)]
         except Exception:
             return False
-        looped = self._trainer(2)
-        looped.train_row(0, 1)
-        return torch.allclose(looped.matrix[0], stacked.matrix[0], rtol=1e-2, atol=1e-4)
+        for row in range(2):
+            looped.train_row(row, 1)
+        wanted = [[looped.score(both[[row]], which)["loss"][0] for row in both] for which in (test, None)]
+        trained = torch.allclose(looped.matrix, stacked.matrix, rtol=1e-2, atol=1e-4)
+        return trained and np.allclose(losses, wanted, rtol=1e-2, atol=1e-3)
 
     def stacked(self, rows: int) -> float:
         """Seconds per row when this many are stacked."""
@@ -111,6 +116,13 @@ class _Probe:
         """Seconds per row one by one."""
         trainer = self._trainer(1)
         return _best(lambda: trainer.train_row(0, 1))
+
+
+def _text(choice: Choice) -> str:
+    """A mark of the file a part stands in: it may change, and keep its name."""
+    module = sys.modules.get(choice.part.target.__module__)
+    file = getattr(module, "__file__", None)
+    return hashlib.blake2b(Path(file).read_bytes(), digest_size=4).hexdigest() if file else ""
 
 
 def _best(run: Callable[[], object]) -> float:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.contract import Layout, Me
-from coterie.parts import find
+from coterie.parts import Part, find
 from coterie.randomness import generator
 
 Indices = NDArray[np.int64]
@@ -25,8 +25,12 @@ class Choice:
     name: str
     settings: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def part(self) -> Part:
+        return find(self.room, self.name)
+
     def make(self) -> Any:
-        return find(self.room, self.name).make(**self.settings)
+        return self.part.make(**self.settings)
 
 
 @dataclass(frozen=True)

@@ -200,7 +200,7 @@ class Merger:
         self._scalars = {}
 
     def _apart(self, value: Tensor) -> Tensor:
-        """A value that does not change with what it was made of: a rule may return what it was given, or a part of it."""
+        """A value that does not change with what it was made of: a rule may return what it was given."""
         live = (self.params, *self.state.values())
         shared = any(value.untyped_storage().data_ptr() == t.untyped_storage().data_ptr() for t in live)
         return value.clone() if shared else value

@@ -3,7 +3,9 @@
 import contextlib
 import os
 import signal
+import sys
 import traceback
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -31,7 +33,8 @@ class Pool:
             for share in range(1, workers):
                 here, there = context.Pipe()
                 process = context.Process(target=_work, args=(there, share, workers), daemon=True)
-                process.start()
+                with _without_main():
+                    process.start()
                 there.close()
                 self._pipes.append(here)
                 self._processes.append(process)
@@ -76,6 +79,20 @@ class Pool:
         with _worker_lost():
             answer: tuple[bool, Any] = pipe.recv()
             return answer
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the user's script from a new process, which would run it again: workers need nothing of it."""
+    main = sys.modules["__main__"]
+    spec, file = main.__spec__, main.__dict__.pop("__file__", None)
+    main.__spec__ = None
+    try:
+        yield
+    finally:
+        main.__spec__ = spec
+        if file is not None:
+            main.__file__ = file
 
 
 @contextlib.contextmanager

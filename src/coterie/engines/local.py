@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from coterie.contract import Message
-from coterie.engines import diverged
+from coterie.engines import diverged, foreign
 from coterie.engines._job import Indices
 from coterie.engines._merging import Delivery, Exchange
 from coterie.engines._population import Population
@@ -76,7 +76,7 @@ class LocalSession(Population):
             if ready := self._receive(pending, deadline=False):
                 continue
             for kind, handle in handlers.items():
-                if asked := pending.pop(kind, []):
+                if asked := sorted(pending.pop(kind, []), key=lambda a: a[0]):  # all rows are then the matrix itself
                     ready = list(zip((n for n, _ in asked), handle(asked), strict=True))
                     break
             else:
@@ -180,10 +180,9 @@ class LocalSession(Population):
         self.ledger.add("received_bytes", target, sizes)
 
     def _message(self, g: int, rows: Indices, model: bool) -> tuple[Batch, Indices] | None:
-        """What these rows say, and where in it: the live tensors if everyone speaks (nothing is copied), else copies."""
+        """What these rows say: the live tensors if everyone speaks (nothing is copied), copies otherwise."""
         group, everyone = self.groups[g], len(rows) == len(self.groups[g].matrix)
-        width, asked = self.layouts[g].size, rows
-        rows = np.sort(rows) if everyone else rows
+        width = self.layouts[g].size
         params = group.matrix[:, :width]
         own = params if everyone else params[torch.as_tensor(rows)]
         state = group.state if everyone else {k: s[torch.as_tensor(rows)] for k, s in group.state.items()}
@@ -200,7 +199,7 @@ class LocalSession(Population):
         fields = {name: live.get(id(f), f) for name, f in fields.items()}
         if group.matrix.shape[1] > width:
             fields["buffers"] = "buffers" if everyone else group.matrix[torch.as_tensor(rows), width:]
-        return Batch(g, fields, me.size, self.number, refused), asked if everyone else np.arange(len(rows))
+        return Batch(g, fields, me.size, self.number, refused), np.arange(len(rows))
 
     def _field(self, batch: Batch, name: str) -> Tensor:
         field, group, width = batch.fields[name], self.groups[batch.group], self.layouts[batch.group].size
@@ -275,6 +274,8 @@ class LocalSession(Population):
     def _adopt(self, asked: Asked) -> list[None]:
         for node, op in asked:
             g, row, batch = self.group_of[node], self.row_of[node], self.post.batches[op.packet.batch]
+            if batch.group != g:
+                raise foreign(node)
             self._protect(g, np.array([row]))
             width = self.layouts[g].size
             self.groups[g].matrix[row, :width] = self._field(batch, "w")[op.packet.row]

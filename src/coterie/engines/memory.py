@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from coterie.contract import Message, Rule, Term
-from coterie.engines import Ledger, World, diverged
+from coterie.engines import Ledger, World, diverged, foreign
 from coterie.engines._site import architectures
 from coterie.engines._training import RowData, Trainer
 from coterie.initialisers import Origin
@@ -190,6 +190,8 @@ class Peer:
             case Merge():
                 self._merge(op)
             case Adopt():
+                if op.packet.architecture != self.trainer.architecture.signature:
+                    raise foreign(self.node)
                 self._take(op.packet.message)
             case Teach():
                 return self._teach(op)

@@ -18,7 +18,7 @@ class DecHW(Rule):
     Settings: `theta` rounds of exchanging Ĥ, after which weights come from the data sizes (DecHW*); `batch_size` and at
     most `batches` batches for the diagonal.
 
-    Reference: DecHW: Heterogeneous Decentralized Federated Learning Exploiting Second-Order Information, Eqs. 5–8
+    Reference: Ahmad et al., DecHW: Heterogeneous Decentralized Federated Learning Exploiting Second-Order Information
     """
 
     observes = True

@@ -1,0 +1,239 @@
+"""Every protocol in every engine, and that the contract is wide enough: answers, relays, lessons, mixed architectures."""
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from driving import Outcome, agree, drive, outcome, own, session, world
+from merging import alone, nodes, stacked
+from own_parts import CFAGE
+from torch import Tensor
+
+from coterie.contract import Inbox, Me, State
+from coterie.errors import ConfigError
+from coterie.experiment import Experiment
+from coterie.graph import Graph
+from coterie.parts import names
+
+NETWORKS: dict[str, dict[str, Any]] = {
+    "connected": {},
+    "ring": {"topology": "ring"},
+    "line": {"topology": "line"},
+    "failing": {"links": 0.6, "presence": 0.8, "start": "merge"},
+    "directed": {"topology": {"name": "er", "p": 0.5, "directed": True, "connect": True}, "start": "merge"},
+}
+MIXED = [{"name": "mlp", "sizes": [16]}, {"name": "mlp", "sizes": [32]}]
+
+
+@functools.cache
+def ran(engine: str, protocol: str, network: str) -> Outcome:
+    return drive(engine, protocol=protocol, **NETWORKS[network])
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("protocol", [*names("protocols"), own("Twice")], ids=lambda n: n.rpartition(":")[2])
+@pytest.mark.parametrize("engine", ["loop", "stack"])
+def test_same_numbers(engine: str, protocol: str, network: str) -> None:
+    agree(ran(engine, protocol, network), ran("memory", protocol, network))
+
+
+@pytest.mark.parametrize("protocol", [*names("protocols"), own("Twice")], ids=lambda n: n.rpartition(":")[2])
+def test_same_numbers_with_worker_processes(protocol: str) -> None:
+    agree(ran("workers", protocol, "failing"), ran("memory", protocol, "failing"))
+
+
+@pytest.mark.parametrize("engine", ["loop", "memory"])
+def test_a_protocols_memory_is_kept_in_snapshots(engine: str) -> None:
+    running, made = session(engine), world(protocol=own("Twice"))
+    running.begin(made)
+    running.round(1, False)
+    middle = {k: v.clone() for k, v in running.snapshot().items()}
+    assert {int(v) for k, v in middle.items() if k.endswith("memory/rounds") or k.startswith("memory/")} == {1}
+    running.round(2, True)
+    straight = outcome(running, made)
+    running.begin(made)
+    running.restore(middle)
+    running.round(2, True)
+    resumed = outcome(running, made)
+    agree(resumed, straight, 0)
+    memories = [int(v) for k, v in running.snapshot().items() if "memory/" in k]
+    assert memories == [2] * 6
+
+
+class TestAnswers:
+    """CFA with gradient exchange: a message that differs for each neighbour."""
+
+    def test_number(self) -> None:
+        """ψ − μβ·G with G smoothed from the gradients that two neighbours gave."""
+
+        class Given(CFAGE):
+            """Two merges from the same models, the neighbours' gradients being given."""
+
+            def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
+                fresh = torch.tensor([2.0, 0, -4]) + torch.tensor([1.0, 1, 1])
+                psi = params + (inbox.mean("w") - params) / inbox.count
+                grown = self.rho * fresh + (1 - self.rho) * state["g"]
+                return psi - self.step * grown, {"g": grown}
+
+        who = nodes([[1, 2, 0], [3, -2, 4], [-1, 6, 8]], [10, 30, 60], Graph.from_edges(3, [(0, 1), (0, 2)]))
+        who.state = {"g": torch.zeros(3, 3)}
+        for merge in (stacked, alone):
+            merged, _ = merge(Given(), who)
+            torch.testing.assert_close(merged[0], torch.tensor([0.662212, 2.665182, 3.337788]), rtol=1e-6, atol=1e-6)
+
+    def test_gradients_are_applied_a_round_later(self) -> None:
+        """The rule itself in an engine: round 1 is CFA's, and round 2 differs by what was answered in round 1."""
+        first = drive("memory", rule=own("CFAGE"), rounds=1)
+        plain = drive("memory", rule="cfa", rounds=1)
+        for node, row in first.models.items():
+            torch.testing.assert_close(row, plain.models[node])
+            assert first.state["g"][node].norm() > 0
+        second = drive("memory", rule={"name": own("CFAGE"), "step": 0.5}, rounds=2)
+        assert not torch.allclose(second.models[0], drive("memory", rule="cfa", rounds=2).models[0], atol=1e-3)
+
+    def test_gradient_is_of_the_neighbours_data_at_my_model(self) -> None:
+        made = world(rule=own("CFAGE"))
+        running = session("loop")
+        running.begin(made)
+        running.round(1, False)
+        sums = running.snapshot()["0/state/g"] / 0.99
+        trained = drive("loop", rule="isolation", rounds=1)
+        (settings,) = Experiment(model={"name": "mlp", "sizes": [8]}).resolved.values()
+        module = _module(settings)
+        for node in range(made.graph.nodes):
+            torch.nn.utils.vector_to_parameters(trained.models[node], module.parameters())
+            wanted = torch.zeros_like(sums[node])
+            for j in made.graph.neighbours(node).tolist():
+                where = torch.as_tensor(made.job.train[j][:100])
+                loss = F.cross_entropy(module(made.samples.inputs(where)), made.samples.targets(where))
+                wanted += torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(module.parameters()))])
+            torch.testing.assert_close(sums[node], wanted, rtol=1e-4, atol=1e-5)
+
+    @pytest.mark.parametrize("engine", ["loop", "stack", "workers"])
+    @pytest.mark.parametrize("rule", ["CFAGE", "SilentAnswers", "BrokenAnswers"])
+    @pytest.mark.parametrize("network", ["connected", "failing", "directed"])
+    def test_same_numbers(self, engine: str, rule: str, network: str) -> None:
+        settings = {**NETWORKS[network], "rule": {"name": own(rule), "step": 0.1}}
+        if engine != "workers" or network == "failing":
+            agree(drive(engine, **settings), drive("memory", **settings))
+
+    def test_answers_double_the_bytes(self) -> None:
+        plain, answered = drive("loop", rule="cfa"), drive("loop", rule=own("CFAGE"))
+        np.testing.assert_array_equal(answered.ledger["sent_bytes"], 2 * plain.ledger["sent_bytes"])
+        np.testing.assert_array_equal(answered.ledger["received_bytes"], 2 * plain.ledger["received_bytes"])
+        silent = drive("loop", rule=own("SilentAnswers"))
+        np.testing.assert_array_equal(silent.ledger["sent_bytes"], plain.ledger["sent_bytes"])
+
+    def test_an_answer_that_is_no_number_is_refused(self) -> None:
+        found = drive("loop", rule=own("BrokenAnswers"), topology="complete", rounds=1)
+        torch.testing.assert_close(found.state["g"][1], torch.full_like(found.state["g"][1], 0.99 * 4))
+        torch.testing.assert_close(found.state["g"][0], torch.full_like(found.state["g"][0], 0.99 * 5))
+
+    def test_only_those_alike_answer(self) -> None:
+        settings = {"model": MIXED, "rule": own("CFAGE"), "topology": "complete"}
+        agree(drive("loop", **settings), drive("memory", **settings))
+
+
+def _module(settings: Experiment) -> torch.nn.Module:
+    from coterie.slots import choice
+
+    module: torch.nn.Module = choice("model", settings.model).make()((1, 8, 8), 10)
+    return module
+
+
+class TestRelay:
+    def walk(self, topology: str, rounds: int) -> dict[int, Tensor]:
+        """The walk by hand, in plain PyTorch: a module, an optimiser, and the model handed on."""
+        made = world(protocol="relay", topology=topology)
+        running = session("memory")
+        running.begin(made)  # for the starting models only
+        models = outcome(running, made).models
+        (settings,) = Experiment(model={"name": "mlp", "sizes": [8]}).resolved.values()
+        module = _module(settings)
+        for number in range(1, rounds + 1):
+            for node in range(6):
+                if node:
+                    models[node] = models[node - 1].clone()
+                torch.nn.utils.vector_to_parameters(models[node], module.parameters())
+                optimiser = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.5)
+                for batch in made.job.schedule(node, number):
+                    x, y = made.samples.inputs(torch.as_tensor(batch)), made.samples.targets(torch.as_tensor(batch))
+                    optimiser.zero_grad()
+                    F.cross_entropy(module(x), y).backward()
+                    optimiser.step()
+                models[node] = torch.nn.utils.parameters_to_vector(module.parameters()).detach().clone()
+            if topology == "ring":
+                models[0] = models[5].clone()
+        return models
+
+    @pytest.mark.parametrize("engine", ["loop", "memory"])
+    @pytest.mark.parametrize("topology", ["line", "ring"])
+    def test_walk(self, engine: str, topology: str) -> None:
+        found, wanted = drive(engine, protocol="relay", topology=topology), self.walk(topology, 3)
+        for node, row in found.models.items():
+            torch.testing.assert_close(row, wanted[node], rtol=1e-4, atol=1e-5)
+
+    @pytest.mark.parametrize("engine", ["loop", "memory"])
+    def test_models_of_two_kinds_cannot_walk(self, engine: str) -> None:
+        with pytest.raises(ConfigError, match="node 1 is handed a model of another architecture"):
+            drive(engine, protocol="relay", topology="ring", model=MIXED)
+
+
+class TestAggregator:
+    @pytest.mark.parametrize("lesson", ["average", own("mutual"), own("backwards"), own("spoilt")])
+    @pytest.mark.parametrize("start", ["train", "merge"])
+    def test_models_of_two_kinds(self, lesson: str, start: str) -> None:
+        settings = {
+            "protocol": {"name": "aggregator", "lesson": lesson, "hub": 1},
+            "topology": "complete",
+            "model": MIXED,
+            "start": start,
+        }
+        agree(drive("loop", **settings), drive("memory", **settings))
+
+    def test_pupils_learn_from_each_other(self) -> None:
+        """The divergence between models falls in a lesson, and all models take part in it, of both kinds."""
+        settings = {"protocol": {"name": "aggregator", "lesson": own("mutual")}, "topology": "star", "model": MIXED}
+        taught = drive("loop", rounds=1, **settings)
+        apart = drive("loop", rule="isolation", rounds=1, topology="star", model=MIXED)
+        for node, row in taught.models.items():
+            assert not torch.equal(row, apart.models[node])
+
+    def test_a_spoilt_model_is_not_taken(self) -> None:
+        settings = {"protocol": {"name": "aggregator", "lesson": own("spoilt")}, "topology": "star"}
+        assert drive("loop", **settings).models[2].isfinite().all()
+
+    @pytest.mark.parametrize("engine", ["loop", "stack", "memory"])
+    def test_fedavg_is_decavg_on_the_complete_graph(self, engine: str) -> None:
+        server = drive(engine, protocol="aggregator", topology="star", initialiser="common")
+        mesh = drive(engine, rule="decavg", topology="complete", initialiser="common")
+        for node, row in server.models.items():
+            torch.testing.assert_close(row, mesh.models[node], rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(row, server.models[0])
+        model = 4 * server.models[0].numel()
+        np.testing.assert_array_equal(server.ledger["sent_bytes"], 3 * model * np.array([5, 1, 1, 1, 1, 1]))
+
+    def test_the_preset_is_the_same(self) -> None:
+        both = Experiment(methods={"fedavg": {"use": "fedavg"}, "mesh": {"use": "decavg", "topology": "complete"}})
+        assert both.resolved["fedavg"].protocol["name"] == "aggregator"  # type: ignore[index]
+        assert both.resolved["fedavg"].initialiser["name"] == both.resolved["mesh"].initialiser["name"] == "common"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("rule", ["decavg", "cfa", "dechw", "median"])
+def test_neighbours_of_another_kind_are_not_merged(rule: str) -> None:
+    settings = {"model": MIXED, "rule": rule, "topology": "complete"}
+    found = drive("loop", **settings)
+    agree(found, drive("memory", **settings))
+    agree(drive("stack", **settings), found)
+
+
+def test_models_listed_twice_are_of_one_kind() -> None:
+    """Four of one kind and two of the other: equal models merge wherever they stand in the list."""
+    settings = {"model": [MIXED[0], MIXED[1], MIXED[0]], "topology": "complete"}
+    found = drive("loop", **settings)
+    agree(found, drive("memory", **settings))
+    for node in (2, 3, 5):
+        torch.testing.assert_close(found.models[0], found.models[node])

@@ -1,0 +1,331 @@
+"""What a user can cause: every time one line that says what was expected, what came and the cure, and nothing is lost."""
+
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from safetensors import SafetensorError
+
+from coterie import errors, records, runner
+from coterie.errors import ConfigError, CoterieError, DataError, DivergedError, GraphError, RunError
+from coterie.experiment import Experiment
+from small import LOOP, At, assert_same, interrupted, no_space, small
+
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, CoterieError)]
+
+
+def complaint(kind: type[CoterieError], act: Callable[[], object], *words: str) -> str:
+    """The one line of the error that this act raises, which has these words."""
+    with pytest.raises(kind) as caught:
+        act()
+    text = str(caught.value)
+    assert "\n" not in text
+    for word in words:
+        assert word in text
+    return text
+
+
+# The errors themselves.
+
+
+def test_an_error_is_one_line_of_what_expected_got_and_cure() -> None:
+    assert (
+        str(CoterieError("k is odd", expected="even", got=3, cure="Add 1.")) == "k is odd: expected even, got 3. Add 1."
+    )
+    assert str(CoterieError("k is odd", got=3)) == "k is odd: got 3"
+    assert str(CoterieError("k is odd", cure="Add 1.")) == "k is odd. Add 1."
+    assert str(CoterieError("k is odd", expected=0, got=0)) == "k is odd: expected 0, got 0"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_errors_travel_between_processes(kind: type[CoterieError]) -> None:
+    error = kind("what", expected=1, got=2, cure="Mend it.")
+    back = pickle.loads(pickle.dumps(error))
+    assert type(back) is kind
+    assert str(back) == str(error)
+
+
+# Settings.
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"rule": "decagv"}, ["unknown rule 'decagv'", "Did you mean 'decavg'?"]),
+        ({"rule": "zzzzzz"}, ["unknown rule 'zzzzzz'", "Choose from", "dechw"]),
+        ({"topology": "rnig"}, ["Did you mean 'ring'?"]),
+        ({"methods": ["dechv"]}, ["unknown method 'dechv'", "Did you mean 'dechw'?"]),
+        ({"methods": {"a": {"use": "dechv"}}}, ["unknown method 'dechv'"]),
+        ({"ruonds": 3}, ["unknown setting ruonds", "Did you mean rounds?"]),
+        ({"topology": {"name": "er", "conect": True}}, ["topology.conect", "Did you mean topology.connect?"]),
+        ({"rule": {"name": "decavg", "theta": 3}}, ["rule.theta", "rule decavg", "no settings"]),
+        ({"dataset": "arrays"}, ["dataset arrays needs dataset.path"]),
+        ({"topology": {"p": 0.3}}, ["topology has settings but no name"]),
+        ({"rule": 5}, ["rule", "expected", "got 5"]),
+        ({"model": []}, ["model", "got []"]),
+        ({"model": {"name": "mlp", "sizes": ["a"]}}, ["model.sizes.0", "got 'a'"]),
+        ({"nodes": 0}, ["nodes", "greater than or equal to 1", "got 0"]),
+        ({"nodes": "many"}, ["nodes", "integer", "got 'many'"]),
+        ({"lr": -1}, ["lr", "got -1"]),
+        ({"momentum": 1}, ["momentum", "got 1"]),
+        ({"start": "merge first"}, ["start", "'train' or 'merge'"]),
+        ({"methods": {"a": 3}}, ["methods.a", "got 3"]),
+        ({"rule": {"name": "trimmed_mean", "share": 0.7}}, ["rule trimmed_mean", "0.7"]),
+        ({"rule": "/nowhere/mine.py:Mine"}, ["no such file", "/nowhere/mine.py"]),
+        ({"rule": "nowhere.module:Mine"}, ["cannot import 'nowhere.module'"]),
+        ({"rule": "coterie.rules.median:Medain"}, ["Did you mean 'Median'?"]),
+        ({"engine": {"name": "local", "mode": "fast"}}, ["engine.mode", "'auto', 'stack' or 'loop'"]),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], words: list[str]) -> None:
+    complaint(ConfigError, lambda: Experiment(**settings), *words)
+
+
+# What only shows when the world is built. The folder is free again afterwards.
+
+
+def arrays(folder: Path) -> dict[str, Any]:
+    """A data set in which class 1 has two samples."""
+    import numpy as np
+
+    x, y = np.random.default_rng(0).random((62, 4), np.float32), np.array([0] * 60 + [1] * 2)
+    np.savez(folder / "rare.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    return {"name": "arrays", "path": str(folder / "rare.npz")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "words"),
+    [
+        (GraphError, {"topology": {"name": "regular", "k": 3}, "nodes": 5}, ["nodes × k even", "got 5 × 3", "even"]),
+        (GraphError, {"topology": {"name": "er", "p": 0.0}}, ["not connected", "6 components", "topology.connect"]),
+        (DataError, {"total": 4}, ["too few samples for 6 nodes", "got 4", "fewer nodes"]),
+        (DataError, {"nodes": 5000, "total": None}, ["too few samples for 5000 nodes"]),
+        (DataError, {"dataset": "rare", "total": None, "partition": "iid_classes"}, ["class 1 has too few", "got 2"]),
+        (DataError, {"dataset": "fashion-mnist", "data_dir": "/nowhere"}, ["/nowhere"]),
+        (ConfigError, {"model": {"name": "cnn", "norm": "batch", "kernel": 3}, "mode": "stack"}, ["cannot be stacked"]),
+    ],
+)
+def test_worlds_that_cannot_be(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[CoterieError],
+    settings: dict[str, Any],
+    words: list[str],
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    settings = dict(settings)
+    if settings.get("dataset") == "rare":
+        settings["dataset"] = arrays(tmp_path)
+    if mode := settings.pop("mode", None):
+        settings["engine"] = {**LOOP, "mode": mode}
+    out = tmp_path / "x"
+    complaint(kind, lambda: small(**settings).run(), *words)
+    complaint(kind, lambda: small(**settings).run(out), *words)
+    assert not out.exists()
+    assert_same(small(rounds=1).run(out), small(rounds=1).run())
+
+
+def test_a_later_method_that_cannot_be_does_not_cost_the_earlier_one(tmp_path: Path) -> None:
+    experiment = small(methods={"decavg": {}, "bad": {"topology": {"name": "regular", "k": 3}, "nodes": 5}})
+    complaint(GraphError, lambda: experiment.run(tmp_path / "x"))
+    assert_same(records.load(tmp_path / "x"), small(methods=["decavg"]).run())
+
+
+# Divergence.
+
+
+def test_divergence_names_node_and_round_and_keeps_the_records(tmp_path: Path) -> None:
+    experiment = small(lr=1e18, momentum=0.9, rounds=10, batches=1, model="logistic", keep_optimiser=True)
+    text = complaint(DivergedError, lambda: experiment.run(tmp_path / "x"), "of node ", "Lower --lr", "is kept")
+    round = int(text.partition(" in round ")[2].partition(".")[0])
+    kept = records.load(tmp_path / "x")
+    assert round > 1
+    assert set(kept["round"]) == set(range(round))
+    assert kept["test_accuracy"].null_count() == 0
+    complaint(DivergedError, lambda: runner.resume(tmp_path / "x"), f"round {round}")
+    assert records.load(tmp_path / "x").height == kept.height
+
+
+def test_a_failure_of_a_users_own_rule_keeps_the_records(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from coterie.contract import Rule\n"
+        "@dataclass(frozen=True)\n"
+        "class Mine(Rule):\n"
+        "    def merge(self, me, params, state, inbox):\n"
+        "        if me.round == 3:\n"
+        "            raise TypeError('a slip of the pen')\n"
+        "        return inbox.mean('w', own=True), state\n"
+    )
+    experiment = small(rule=f"{tmp_path / 'mine.py'}:Mine")
+    with pytest.raises(TypeError, match="a slip of the pen"):
+        experiment.run(tmp_path / "x")
+    assert set(records.load(tmp_path / "x")["round"]) == {0, 1, 2}
+
+
+# Run directories.
+
+
+def test_a_run_directory_that_exists(tmp_path: Path) -> None:
+    frame = small().run(tmp_path / "x")
+    complaint(RunError, lambda: small(rounds=9).run(tmp_path / "x"), "exists", str(tmp_path / "x"), "coterie resume")
+    assert records.load(tmp_path / "x").equals(frame)
+    (tmp_path / "file").write_text("")
+    complaint(RunError, lambda: small().run(tmp_path / "file"), "exists")
+    complaint(RunError, lambda: small().run(tmp_path / "file" / "x"), "cannot write to")
+    (tmp_path / "empty").mkdir()
+    assert len(small(rounds=1).run(tmp_path / "empty"))
+
+
+def test_a_run_directory_in_use(tmp_path: Path) -> None:
+    interrupted(small(), tmp_path / "x")
+    with records.RunFolder(tmp_path / "x").lock():
+        complaint(RunError, lambda: runner.resume(tmp_path / "x"), "is being run by another process", "Wait for it")
+    assert_same(runner.resume(tmp_path / "x"), small().run())
+
+
+def test_what_goes_wrong_during_a_run_is_not_blamed_on_the_disk(tmp_path: Path) -> None:
+    def refuse() -> None:
+        raise ConnectionRefusedError("somewhere else")
+
+    with pytest.raises(ConnectionRefusedError):
+        runner.run(small(), tmp_path / "x", At(3, refuse))
+    assert_same(runner.resume(tmp_path / "x"), small().run())
+
+
+def test_a_checkpoint_of_another_configuration(tmp_path: Path) -> None:
+    interrupted(small(), tmp_path / "x")
+    config = tmp_path / "x" / "config.toml"
+    original = config.read_text()
+    config.write_text(original.replace("batch_size = 8", "batch_size = 9"))
+    assert config.read_text() != original
+    before = sorted(tmp_path.glob("x/jobs/*/*/*"))
+    complaint(
+        RunError, lambda: runner.resume(tmp_path / "x"), "another configuration", "Put the original config.toml back"
+    )
+    assert sorted(tmp_path.glob("x/jobs/*/*/*")) == before
+    config.write_text(original)
+    assert_same(runner.resume(tmp_path / "x"), small().run())
+
+
+@pytest.mark.parametrize("name", ["state.safetensors", "rows.parquet", "checkpoint.json"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "gone"])
+def test_a_damaged_checkpoint(tmp_path: Path, name: str, damage: str) -> None:
+    checkpoint = interrupted(small(), tmp_path / "x")
+    file = checkpoint / name
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2] if damage == "cut" else b"")
+    complaint(RunError, lambda: runner.resume(tmp_path / "x"), str(checkpoint), "damaged", "Remove that folder")
+    shutil.rmtree(checkpoint)
+    assert_same(runner.resume(tmp_path / "x"), small().run())
+
+
+# The disk.
+
+
+def safetensors_full(*_: Any, **__: Any) -> None:
+    raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+
+def polars_full(*_: Any, **__: Any) -> None:
+    raise pl.exceptions.ComputeError("parquet: underlying IO error: No space left on device (os error 28)")
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "refuse"),
+    [
+        (records, "save_file", no_space),
+        (records, "save_file", safetensors_full),
+        (pl.DataFrame, "write_parquet", polars_full),
+        (records.os, "replace", no_space),
+        (records.os, "fsync", no_space),
+        (records, "_write", no_space),
+    ],
+)
+def test_a_full_disk_leaves_the_earlier_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, refuse: Callable[..., None]
+) -> None:
+    monkeypatch.setattr(runner._Clock, "due", lambda self: True)
+    before: list[str] = []
+
+    def fill() -> None:
+        before.extend(p.parent.name for p in tmp_path.glob("x/jobs/*/round-*/checkpoint.json"))
+        patch.setattr(where, name, refuse)
+
+    with monkeypatch.context() as patch:
+        act = lambda: runner.run(small(), tmp_path / "x", At(4, fill))  # noqa: E731
+        complaint(RunError, act, "the disk is full", str(tmp_path / "x"), f"coterie resume {tmp_path / 'x'}")
+    assert before == ["round-000000003"]
+    (checkpoint,) = tmp_path.glob("x/jobs/*/round-*")
+    assert checkpoint.name in ("round-000000003", "round-000000004")
+    assert not list(tmp_path.glob("x/jobs/*/making*"))
+    assert {0, 1, 2, 3} <= set(records.load(tmp_path / "x")["round"])
+    assert_same(runner.resume(tmp_path / "x"), small().run())
+
+
+def test_a_full_disk_at_the_end_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        fill = At(6, lambda: patch.setattr(records, "_write", no_space))
+        complaint(RunError, lambda: runner.run(small(), tmp_path / "x", fill), "the disk is full")
+    assert_same(runner.resume(tmp_path / "x"), small().run())
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 300 kB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = shutil.which("mount")
+    options = ["-t", "tmpfs", "-o", "size=300k", "coterie-test", str(folder)]
+    if mount is None or subprocess.run([mount, *options], capture_output=True, check=False).returncode:
+        pytest.skip("mounting is not permitted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_disk_that_is_really_full(tiny_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner._Clock, "due", lambda self: True)
+    filler = tiny_disk / "filler"
+
+    def fill() -> None:
+        with open(filler, "wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+            while file.write(b"0" * 512):
+                pass
+
+    out = tiny_disk / "x"
+    complaint(RunError, lambda: runner.run(small(), out, At(4, fill)), "the disk is full", f"coterie resume {out}")
+    filler.unlink()
+    assert [p.name for p in out.glob("jobs/*/*")] == ["round-000000003"]
+    assert set(records.load(out)["round"]) == {0, 1, 2, 3}
+    assert_same(runner.resume(out), small().run())
+
+
+# Workers.
+
+
+def test_a_worker_that_is_killed_ends_the_run_and_loses_nothing(tmp_path: Path) -> None:
+    experiment = small(engine={**LOOP, "workers": 2})
+
+    def kill() -> None:
+        (worker,) = multiprocessing.active_children()
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.join()
+
+    act = lambda: runner.run(experiment, tmp_path / "x", At(3, kill))  # noqa: E731
+    complaint(RunError, act, "a worker process ended unexpectedly", "coterie resume")
+    assert set(records.load(tmp_path / "x")["round"]) == {0, 1, 2, 3}
+    assert_same(runner.resume(tmp_path / "x"), experiment.run())
