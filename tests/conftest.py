@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+import driving
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
@@ -13,6 +15,7 @@ def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     os.environ["COTERIE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
     torch.set_num_threads(1)
     yield
+    driving.close_all()
     if before is None:
         del os.environ["COTERIE_CACHE"]
     else:

@@ -137,14 +137,17 @@ def agree(a: Outcome, b: Outcome, tolerance: float = 1e-4) -> None:
         np.testing.assert_array_equal(a.ledger[name], b.ledger[name], err_msg=name)
     assert a.models.keys() == b.models.keys()
     for node, row in a.models.items():
-        torch.testing.assert_close(row, b.models[node], rtol=tolerance, atol=tolerance, msg=lambda m, n=node: f"node {n}: {m}")
+        torch.testing.assert_close(
+            row, b.models[node], rtol=tolerance, atol=tolerance, msg=lambda m, n=node: f"node {n}: {m}"
+        )
         assert torch.equal(a.integers[node], b.integers[node])
     assert a.state.keys() == b.state.keys()
     for name, values in a.state.items():
         for node, value in values.items():
             torch.testing.assert_close(value, b.state[name][node], rtol=tolerance, atol=tolerance)
     for name in ("test_loss", "validation_loss"):
-        np.testing.assert_allclose(a.ledger[name], b.ledger[name], rtol=10 * tolerance, atol=10 * tolerance, err_msg=name)
-    # One sample on the border between two classes may fall either way.
-    for name, size in (("test_accuracy", 100), ("merged_accuracy", 100), ("validation_accuracy", 2)):
-        np.testing.assert_allclose(a.ledger[name], b.ledger[name], atol=1 / size, err_msg=name)
+        np.testing.assert_allclose(
+            a.ledger[name], b.ledger[name], rtol=10 * tolerance, atol=10 * tolerance, err_msg=name
+        )
+    for name in ("test_accuracy", "merged_accuracy"):  # one sample on the border of two classes may fall either way
+        np.testing.assert_allclose(a.ledger[name], b.ledger[name], atol=0.01, err_msg=name)

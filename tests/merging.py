@@ -46,7 +46,7 @@ def nodes(params: object, sizes: object, graph: Graph, shapes: tuple[tuple[int, 
 
 
 def stacked(rule: Rule, who: Nodes, active: np.ndarray | None = None, chunk: int = 2) -> tuple[Tensor, State]:
-    """Parameters and state of all nodes after one merge in the simulator's way; nodes that heard nobody are left alone."""
+    """Parameters and state of all nodes after one merge in the simulator's way; who heard nobody is left alone."""
     params, state = who.params.clone(), {k: s.clone() for k, s in who.state.items()}
     arcs = sp.csr_array(_heard(who.graph, active).astype(np.float32))
     rows = np.flatnonzero(np.diff(arcs.indptr))

@@ -1,5 +1,6 @@
-"""What a user can cause: every time one line that says what was expected, what came and the cure, and nothing is lost."""
+"""What a user can cause: one line each time, of what was expected, what came and the cure, and nothing is lost."""
 
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -37,9 +38,8 @@ def complaint(kind: type[CoterieError], act: Callable[[], object], *words: str) 
 
 
 def test_an_error_is_one_line_of_what_expected_got_and_cure() -> None:
-    assert (
-        str(CoterieError("k is odd", expected="even", got=3, cure="Add 1.")) == "k is odd: expected even, got 3. Add 1."
-    )
+    whole = CoterieError("k is odd", expected="even", got=3, cure="Add 1.")
+    assert str(whole) == "k is odd: expected even, got 3. Add 1."
     assert str(CoterieError("k is odd", got=3)) == "k is odd: got 3"
     assert str(CoterieError("k is odd", cure="Add 1.")) == "k is odd. Add 1."
     assert str(CoterieError("k is odd", expected=0, got=0)) == "k is odd: expected 0, got 0"
@@ -105,7 +105,7 @@ def arrays(folder: Path) -> dict[str, Any]:
     ("kind", "settings", "words"),
     [
         (GraphError, {"topology": {"name": "regular", "k": 3}, "nodes": 5}, ["nodes × k even", "got 5 × 3", "even"]),
-        (GraphError, {"topology": {"name": "er", "p": 0.0}}, ["not connected", "6 components", "topology.connect"]),
+        (GraphError, {"topology": {"name": "er", "p": 0.1}}, ["not connected", "components", "topology.connect"]),
         (DataError, {"total": 4}, ["too few samples for 6 nodes", "got 4", "fewer nodes"]),
         (DataError, {"nodes": 5000, "total": None}, ["too few samples for 5000 nodes"]),
         (DataError, {"dataset": "rare", "total": None, "partition": "iid_classes"}, ["class 1 has too few", "got 2"]),
@@ -144,7 +144,7 @@ def test_a_later_method_that_cannot_be_does_not_cost_the_earlier_one(tmp_path: P
 
 
 def test_divergence_names_node_and_round_and_keeps_the_records(tmp_path: Path) -> None:
-    experiment = small(lr=1e18, momentum=0.9, rounds=10, batches=1, model="logistic", keep_optimiser=True)
+    experiment = small(lr=1e13, momentum=0.0, rounds=10, batches=1)
     text = complaint(DivergedError, lambda: experiment.run(tmp_path / "x"), "of node ", "Lower --lr", "is kept")
     round = int(text.partition(" in round ")[2].partition(".")[0])
     kept = records.load(tmp_path / "x")
@@ -209,9 +209,7 @@ def test_a_checkpoint_of_another_configuration(tmp_path: Path) -> None:
     config.write_text(original.replace("batch_size = 8", "batch_size = 9"))
     assert config.read_text() != original
     before = sorted(tmp_path.glob("x/jobs/*/*/*"))
-    complaint(
-        RunError, lambda: runner.resume(tmp_path / "x"), "another configuration", "Put the original config.toml back"
-    )
+    complaint(RunError, lambda: runner.resume(tmp_path / "x"), "another configuration", "Put the original")
     assert sorted(tmp_path.glob("x/jobs/*/*/*")) == before
     config.write_text(original)
     assert_same(runner.resume(tmp_path / "x"), small().run())
@@ -301,7 +299,7 @@ def test_a_disk_that_is_really_full(tiny_disk: Path, monkeypatch: pytest.MonkeyP
     filler = tiny_disk / "filler"
 
     def fill() -> None:
-        with open(filler, "wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        with open(filler, "wb", buffering=0) as file, contextlib.suppress(OSError):
             while file.write(b"0" * 512):
                 pass
 
@@ -329,3 +327,24 @@ def test_a_worker_that_is_killed_ends_the_run_and_loses_nothing(tmp_path: Path) 
     complaint(RunError, act, "a worker process ended unexpectedly", "coterie resume")
     assert set(records.load(tmp_path / "x")["round"]) == {0, 1, 2, 3}
     assert_same(runner.resume(tmp_path / "x"), experiment.run())
+
+
+def test_a_job_that_diverges_does_not_stop_the_others(tmp_path: Path) -> None:
+    wild = {"rule": "decavg", "optimiser": {"name": "sgd", "lr": 1e30}}
+    experiment = small(methods={"wild": wild, "calm": {"rule": "decavg"}}, rounds=2)
+    with pytest.raises(DivergedError, match="wild, seed 0: the parameters of node"):
+        runner.run(experiment, tmp_path / "run")
+    done = records.load(tmp_path / "run")
+    assert done.filter(pl.col("method") == "calm")["round"].max() == 2
+
+
+@pytest.mark.parametrize("setting", ["workers", "chunk"])
+def test_negative_workers_or_chunks_are_refused(setting: str) -> None:
+    with pytest.raises(ConfigError, match="at least 0"):
+        small(engine={"name": "local", setting: -1})
+
+
+def test_more_models_than_nodes_is_no_trouble() -> None:
+    mixed = [{"name": "mlp", "sizes": [8]}, {"name": "mlp", "sizes": [9]}, "logistic"]
+    done = small(model=mixed, nodes=2, topology="line", rounds=1, pooled=False).run()
+    assert done["node"].n_unique() == 2

@@ -7,13 +7,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from merging import Nodes, alone, nodes, stacked
 from torch import Tensor
 
 from coterie.contract import Fields, Inbox, Me, Message, Rule, State, Term
 from coterie.engines import _merging
 from coterie.graph import Graph
 from coterie.parts import find, names
+from merging import Nodes, alone, nodes, stacked
 
 INBOXES = [stacked, alone]
 Merged = Callable[..., tuple[Tensor, State]]
@@ -116,7 +116,10 @@ class TestDecHW:
         close(h, torch.tensor([10.0, 4.0]) / 116**0.5)
 
     def test_cap_on_batches(self) -> None:
-        close(self.observe(made("dechw", batches=1), 1, Batches([3.0, 2.0], [9.0, 9.0]))["h"], torch.tensor([9, 4]) / 97**0.5)
+        close(
+            self.observe(made("dechw", batches=1), 1, Batches([3.0, 2.0], [9.0, 9.0]))["h"],
+            torch.tensor([9, 4]) / 97**0.5,
+        )
 
     def test_accumulates(self) -> None:
         h = self.observe(made("dechw", beta=0.5), 3, Batches([1.0, 2.0], [3.0, 0.0]))["h"]
@@ -270,12 +273,11 @@ class TestInbox:
 
     @pytest.mark.parametrize("merge", INBOXES)
     def test_count_and_membership(self, merge: Merged) -> None:
-        seen = {}
+        seen: dict[int, float] = {}
 
         class Curious(Rule):
             def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
-                for node, count in zip(me.node.reshape(-1).tolist(), inbox.count.reshape(-1).tolist(), strict=True):
-                    seen[node] = count
+                seen.update(zip(me.node.reshape(-1).tolist(), inbox.count.reshape(-1).tolist(), strict=True))
                 assert "w" in inbox
                 assert "absent" not in inbox
                 assert inbox.count.shape == me.size.shape

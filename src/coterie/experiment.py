@@ -51,10 +51,10 @@ def _rounds(value: Any) -> Any:
     """`log`, `5` (every fifth round) or `0,10,100`."""
     if isinstance(value, str) and value != "log":
         pieces = value.split(",")
-        if not all(p.strip().isdecimal() for p in pieces):
-            raise ValueError("'log', a number k for every k-th round, or a list of rounds such as 0,10,100")
-        numbers = tuple(int(p) for p in pieces)
-        return numbers[0] if len(numbers) == 1 else numbers
+        numbers = tuple(int(p) if p.strip().isdecimal() else -1 for p in pieces)
+        value = numbers[0] if len(numbers) == 1 else numbers
+    if (isinstance(value, int) and value < 1) or (isinstance(value, tuple) and -1 in value):
+        raise ValueError("'log', a number k for every k-th round, or a list of rounds such as 0,10,100")
     return value
 
 

@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import pkgutil
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,5 +141,11 @@ def _load_file(path: Path) -> ModuleType:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[module_name] = module
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]  # half made: the next who asks must not get it
+            line = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(line.filename).name}, line {line.lineno}"
+            raise ConfigError(f"cannot import {path} ({type(error).__name__}: {error}; {where})") from error
     return sys.modules[module_name]

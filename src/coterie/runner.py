@@ -14,7 +14,7 @@ import polars as pl
 from coterie import records
 from coterie.engines import Session
 from coterie.engines._job import Samples
-from coterie.errors import ConfigError, CoterieError, DataError, GraphError
+from coterie.errors import ConfigError, CoterieError, DataError, DivergedError, GraphError
 from coterie.experiment import Experiment
 from coterie.slots import choice
 from coterie.world import build, load_samples
@@ -114,10 +114,18 @@ class _Runner:
             self.display.end()
 
     def _each(self, session: Session, samples: Samples, left: list[tuple[str, int]]) -> Iterator[pl.DataFrame]:
+        """Every job's records; one that diverges does not stop the others, and is told at the end."""
+        broken: list[DivergedError] = []
         for place, (method, seed) in enumerate(left, 1):
-            yield self._job(session, samples, method, seed)
+            try:
+                yield self._job(session, samples, method, seed)
+            except DivergedError as error:
+                broken.append(DivergedError(f"{method}, seed {seed}: {error}"))
+                self.display.note(str(broken[-1]))
             if self.stopping and place < len(left):
                 raise KeyboardInterrupt
+        if broken:
+            raise broken[0]
 
     def _job(self, session: Session, samples: Samples, method: str, seed: int) -> pl.DataFrame:
         """One method with one seed, from its checkpoint if there is one."""

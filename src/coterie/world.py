@@ -58,7 +58,7 @@ def build(experiment: Experiment, samples: Samples, seed: int) -> World:
         parts = [tuple(np.sort(np.concatenate(p)) for p in zip(*parts, strict=True))]  # type: ignore[list-item]
         graph = Graph.from_edges(1, [])
     train, validation = tuple(p[0] for p in parts), tuple(p[1] for p in parts)
-    listed = e.model if isinstance(e.model, list) else [e.model]
+    listed = (e.model if isinstance(e.model, list) else [e.model])[: len(train)]
     models = [m for i, m in enumerate(listed) if m not in listed[:i]]
     kind = np.array([models.index(m) for m in listed])[np.arange(len(train)) % len(listed)]
     job = Job(

@@ -1,4 +1,4 @@
-"""Parts as a user would bring them: a rule that answers, rules with memory, broken ones, a lesson, a protocol, models."""
+"""Parts as a user would bring them: rules that answer or remember, broken ones, lessons, a protocol, models."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from coterie.rules.decavg import DecAvg
 class CFAGE(Rule):
     """CFA with gradient exchange: neighbours' gradients at my model, smoothed by me and applied one round later.
 
-        w ← CFA(w) − step·G,   then G ← ρ Σ_j ∇L_j(w) + (1 − ρ) G
+    w ← CFA(w) − step·G,   then G ← ρ Σ_j ∇L_j(w) + (1 − ρ) G
     """
 
     answers = True
@@ -68,7 +68,7 @@ class Broken(CFA):
 
 @dataclass(frozen=True)
 class Velocity(Rule):
-    """A running mean of one's moves that neighbours average too: memory that is sent, changed by the merge, and counted."""
+    """A running mean of one's moves, averaged too: memory that is sent, changed by the merge, and counted."""
 
     def init(self, me: Me, params: Tensor) -> State:
         return {"v": torch.zeros_like(params), "merges": torch.zeros_like(me.size), "before": params.clone()}
@@ -107,6 +107,23 @@ class RawVelocity(WholeVelocity):
         assert inbox.rows("v", own=True).shape[-2] == inbox.count.reshape(-1)[0] + 1
         v = inbox.rows("v", own=True).mean(dim=-2) + 0.1 * params
         return inbox.rows("w", own=True).mean(dim=-2) + 0.1 * v, {**state, "v": v, "merges": state["merges"] + 1}
+
+
+@dataclass(frozen=True)
+class Nostalgic(Rule):
+    """Takes turns between two models, keeping what it is given: nothing that it returns is a copy."""
+
+    observes = True
+
+    def init(self, me: Me, params: Tensor) -> State:
+        return {"first": params, "trained": params, "merged": params}
+
+    def observe(self, me: Me, params: Tensor, state: State, data: Data) -> State:
+        return {**state, "trained": params}
+
+    def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
+        swapped = {"first": state["trained"], "trained": state["merged"], "merged": params}
+        return (state["first"] if me.round % 2 else inbox.mean("w")), swapped
 
 
 for _name in names("rules"):  # every coordinate-wise rule again, by whole rows

@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from merging import Nodes, nodes, stacked
 from torch import Tensor, nn
 
 from coterie.graph import Graph, draw
 from coterie.initialisers import Origin, weights
 from coterie.parts import find
 from coterie.rules.decavg import DecAvg
+from merging import Nodes, nodes, stacked
 
 
 def network(name: str, n: int, seed: int = 0, **settings: object) -> Graph:
@@ -83,8 +83,8 @@ class TestGain:
     def test_variance_after_many_merges(self, name: str, settings: dict[str, object]) -> None:
         graph, sizes = network(name, 16, **settings), np.random.default_rng(0).integers(10, 60, 16)
         he = math.sqrt(2 / 100)
-        with_gain = merged(self.models("gain", graph, sizes), 80).params.std(dim=1)
-        without = merged(self.models("he", graph, sizes), 80).params.std(dim=1)
+        with_gain = merged(self.models("gain", graph, sizes), 50).params.std(dim=1)
+        without = merged(self.models("he", graph, sizes), 50).params.std(dim=1)
         np.testing.assert_allclose(with_gain, he, rtol=0.03)
         np.testing.assert_allclose(without, he / graph.gain(sizes), rtol=0.03)
 

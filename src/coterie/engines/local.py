@@ -36,6 +36,10 @@ class Local:
     chunk: int = 0
     device: str = "cpu"
 
+    def __post_init__(self) -> None:
+        if self.workers < 0 or self.chunk < 0:
+            raise ValueError(f"workers and chunk are at least 0, not {self.workers} and {self.chunk}")
+
     def open(self) -> "LocalSession":
         """Start the worker processes."""
         return LocalSession(self.workers, self.mode, self.chunk, self.device)

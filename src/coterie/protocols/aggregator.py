@@ -33,10 +33,9 @@ class Aggregator:
 
     def _exchange(self, place: Place, hub: np.ndarray, tag: str) -> Round:
         if place.node != self.hub:
-            reaches = self.hub in place.audience
-            if reaches:
+            if self.hub in place.audience:
                 yield Send(hub, tag, model=True)
-                back = yield Receive(hub, f"{tag} back")
+                back = (yield Receive(hub, f"{tag} back")) if self.hub in place.neighbours else None
                 if back:
                     yield Adopt(back[self.hub])
             return

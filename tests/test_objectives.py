@@ -1,0 +1,97 @@
+"""Objectives by their numbers and by what they must have in common."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import grad, vmap
+
+from coterie.contract import Layout, Me
+from coterie.parts import find, names
+
+
+def me(rows: int | None = None) -> Me:
+    shape = () if rows is None else (rows,)
+    one = torch.ones(*shape, 1)
+    return Me(one.long(), one, one, torch.full((*shape, 3), 1 / 3), 0, 0, Layout((), ()))
+
+
+def loss(name: str, logits: Tensor, target: Tensor, **settings: object) -> Tensor:
+    found: Tensor = find("objectives", name).make(**settings)(logits, target, me())
+    return found
+
+
+Z, Y = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([0])
+
+
+def test_virtual_teacher() -> None:
+    assert loss("virtual_teacher", Z, Y, beta=0.9).item() == pytest.approx(0.163208, abs=1e-6)
+
+
+def test_virtual_teacher_is_a_divergence() -> None:
+    """Zero where the model gives what the teacher gives, positive elsewhere."""
+    teacher = torch.tensor([[0.05, 0.9, 0.05]])
+    assert loss("virtual_teacher", teacher.log(), torch.tensor([1]), beta=0.9).item() == pytest.approx(0, abs=1e-6)
+    logits = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    assert (loss("virtual_teacher", logits, torch.ones(50, dtype=torch.int64), beta=0.9) > 0).all()
+
+
+def test_virtual_teacher_pulls_as_label_smoothing_does() -> None:
+    """Its gradient is that of label smoothing with (1 − β) C / (C − 1)."""
+    target = torch.tensor([2, 0])
+    z = torch.tensor([[0.3, -1.0, 2.0, 0.1], [1.0, 1.0, 0.0, -3.0]])
+    teach = grad(lambda z: loss("virtual_teacher", z, target, beta=0.9).sum())(z)
+    smooth = grad(lambda z: loss("label_smoothing", z, target, smoothing=0.1 * 4 / 3).sum())(z)
+    torch.testing.assert_close(teach, smooth)
+
+
+def test_sure_teacher_is_cross_entropy() -> None:
+    torch.testing.assert_close(loss("virtual_teacher", Z, Y, beta=1.0), loss("cross_entropy", Z, Y))
+
+
+def test_cross_entropy() -> None:
+    wanted = math.log(math.exp(2) + math.exp(1) + 1) - 2
+    assert loss("cross_entropy", Z, Y).item() == pytest.approx(wanted, abs=1e-6)
+
+
+def test_label_smoothing() -> None:
+    logp = F.log_softmax(Z[0], 0)
+    wanted = -(0.8 * logp[0] + 0.2 * logp.mean())
+    torch.testing.assert_close(loss("label_smoothing", Z, Y, smoothing=0.2)[0], wanted)
+
+
+@pytest.mark.parametrize(("y", "plain"), [(0, 0.0), (1, 2.0), (2, 3.0)])
+def test_hinge(y: int, plain: float) -> None:
+    assert loss("hinge", Z, torch.tensor([y])).item() == pytest.approx(plain)
+    assert loss("hinge", Z, torch.tensor([y]), squared=True).item() == pytest.approx(plain**2)
+
+
+@pytest.mark.parametrize("name", names("objectives"))
+class TestEveryObjective:
+    def test_one_loss_a_sample(self, name: str) -> None:
+        logits = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
+        target = torch.tensor([0, 1, 2, 3, 4, 0, 1])
+        whole = loss(name, logits, target)
+        assert whole.shape == (7,)
+        torch.testing.assert_close(whole, torch.cat([loss(name, logits[[i]], target[[i]]) for i in range(7)]))
+
+    def test_in_a_stack_as_alone(self, name: str) -> None:
+        """The gradient of several nodes at once is that of each."""
+        logits = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(1))
+        target = torch.arange(18).reshape(3, 6) % 4
+
+        def total(z: Tensor, y: Tensor) -> Tensor:
+            return loss(name, z, y).sum()
+
+        together = vmap(grad(total))(logits, target)
+        for i in range(3):
+            torch.testing.assert_close(together[i], grad(total)(logits[i], target[i]))
+
+    def test_wants_the_true_class(self, name: str) -> None:
+        """A step down the gradient makes the true class likelier."""
+        z, y = torch.zeros(1, 4), torch.tensor([2])
+        stepped = z - 0.1 * grad(lambda z: loss(name, z, y).sum())(z)
+        assert stepped.argmax() == 2
+        assert F.softmax(stepped, -1)[0, 2] > 0.25
