@@ -121,7 +121,7 @@ def test_a_users_own_rule_runs_with_its_settings(tmp_path: Path, capsys: pytest.
     assert main(["run", "--rule", "./mine.py:Stay", "--rule.keep", "0.5", *SMALL]) == 0
     assert "stay" in capsys.readouterr().out
     (method,) = records.configuration("runs/stay-1").resolved.values()
-    assert method.rule == {"name": "./mine.py:Stay", "keep": 0.5}
+    assert method.rule == {"name": f"{tmp_path.resolve()}/mine.py:Stay", "keep": 0.5}
 
 
 def test_an_interrupted_run_says_how_to_go_on(

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from own_parts import CFAGE
 from torch import Tensor
 
-from coterie.contract import Inbox, Me, State
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment
 from coterie.graph import Graph
@@ -66,23 +65,15 @@ def test_a_protocols_memory_is_kept_in_snapshots(engine: str) -> None:
 class TestAnswers:
     """CFA with gradient exchange: a message that differs for each neighbour."""
 
-    def test_number(self) -> None:
-        """ψ − μβ·G with G smoothed from the gradients that two neighbours gave."""
-
-        class Given(CFAGE):
-            """Two merges from the same models, the neighbours' gradients being given."""
-
-            def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
-                fresh = torch.tensor([2.0, 0, -4]) + torch.tensor([1.0, 1, 1])
-                psi = params + (inbox.mean("w") - params) / inbox.count
-                grown = self.rho * fresh + (1 - self.rho) * state["g"]
-                return psi - self.step * grown, {"g": grown}
-
+    @pytest.mark.parametrize("merge", [stacked, alone])
+    def test_number(self, merge: Any) -> None:
+        """ψ − μβ·G, where G = ρ·(the gradients that two neighbours gave) after one round."""
         who = nodes([[1, 2, 0], [3, -2, 4], [-1, 6, 8]], [10, 30, 60], Graph.from_edges(3, [(0, 1), (0, 2)]))
-        who.state = {"g": torch.zeros(3, 3)}
-        for merge in (stacked, alone):
-            merged, _ = merge(Given(), who)
-            torch.testing.assert_close(merged[0], torch.tensor([0.662212, 2.665182, 3.337788]), rtol=1e-6, atol=1e-6)
+        fresh = torch.tensor([2.0, 0, -4]) + torch.tensor([1.0, 1, 1])
+        who.state = {"g": (CFAGE().rho * fresh).repeat(3, 1)}
+        merged, state = merge(CFAGE(), who)
+        torch.testing.assert_close(merged[0], torch.tensor([0.662212, 2.665182, 3.337788]), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(state["g"], 0.01 * who.state["g"])  # nobody answered this time
 
     def test_gradients_are_applied_a_round_later(self) -> None:
         """The rule itself in an engine: round 1 is CFA's, and round 2 differs by what was answered in round 1."""

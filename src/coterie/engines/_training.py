@@ -66,7 +66,7 @@ class Trainer:
         self.point(row)
         module = self.architecture.module.train()
         tensors = [p for _, p in self.architecture.parameters]
-        me, clamp = self.me(row, 0), self.job.training.clamp
+        me, clamp = replace(self.me(row, 0), seed=0), self.job.training.clamp
         slots, count = self._slots(row), 0
         if self.optimiser_state:
             count = int(self.optimiser_state["count"][row])
@@ -166,7 +166,7 @@ class Trainer:
             degree: Tensor,
             labels: Tensor,
         ) -> Tensor:
-            me = Me(node, size, degree, labels, self.job.seed, 0, self.architecture.layout)
+            me = Me(node, size, degree, labels, 0, 0, self.architecture.layout)  # a trace serves all seeds and rounds
             mean = (objective(functional_call(module, params, (x,)), y, me) * share).sum()
             return mean if clamp is None else mean.clamp(max=clamp)
 

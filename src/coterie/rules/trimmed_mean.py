@@ -1,5 +1,6 @@
 """A robust average: the mean of each coordinate without its extremes."""
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -26,5 +27,5 @@ class TrimmedMean(Rule):
     def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
         ordered = inbox.rows("w", own=True).sort(dim=-2).values
         k = ordered.shape[-2]
-        cut = int(self.share * k)
+        cut = math.floor(round(self.share * k, 9))  # 0.29 of 100 is 29, whatever the float says
         return ordered[..., cut : k - cut, :].mean(dim=-2), state
