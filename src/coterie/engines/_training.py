@@ -14,6 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from coterie.architecture import Architecture
 from coterie.contract import Layout, Me, State
 from coterie.engines._job import Indices, Job, Samples
+from coterie.engines._traces import tidy
 from coterie.objectives.cross_entropy import cross_entropy
 from coterie.randomness import key
 
@@ -108,49 +109,45 @@ class Trainer:
         order = np.argsort(-steps, kind="stable")
         rows, steps = rows[order], steps[order]
         where = torch.as_tensor(rows)
-        params = {name: view.contiguous() for name, view in layout.views(self.params[where]).items()}
-        slots = {name: {slot: torch.zeros_like(p) for slot in self.optimiser.slots} for name, p in params.items()}
+        params = self.params[where]  # a copy, which the views below share
+        views = layout.views(params)
+        slots = {slot: torch.zeros_like(params) for slot in self.optimiser.slots}
         offset = 0
         if self.optimiser_state:
             offset = int(self.optimiser_state["count"][rows[0]])
-            for slot in self.optimiser.slots:
-                for name, view in layout.views(self.optimiser_state[slot][where]).items():
-                    slots[name][slot].copy_(view)
+            slots = {slot: self.optimiser_state[slot][where] for slot in slots}
         me = self.me(rows, 0)
         for step, (live, index, share) in enumerate(self._padded(rows, steps, round)):
-            stack, share = len(index), share.to(self.matrix.device)
             x = self.samples.inputs(index.reshape(-1)).unflatten(0, index.shape)
-            y = self.samples.targets(index)
-            gradients = self._gradient({n: p[:stack] for n, p in params.items()}, x, y, share, me, training=True)
-            for name, p in params.items():
-                buffers = {slot: b[:live] for slot, b in slots[name].items()}
-                self.optimiser.step(p[:live], gradients[name][:live], buffers, offset + step + 1)
-        self.params[where] = torch.cat([p.flatten(1) for p in params.values()], dim=1)
+            y, share = self.samples.targets(index), share.to(x.device)
+            gradient = self._gradient({n: v[: len(index)] for n, v in views.items()}, x, y, share, me, training=True)
+            buffers = {slot: s[:live] for slot, s in slots.items()}
+            self.optimiser.step(params[:live], gradient[:live], buffers, offset + step + 1)
+        self.params[where] = params
         if self.optimiser_state:
             self.optimiser_state["count"][where] = offset + int(steps[0])
-            for slot in self.optimiser.slots:
-                kept = torch.cat([s[slot].flatten(1) for s in slots.values()], dim=1)
-                self.optimiser_state[slot][where] = kept
+            for slot in slots:
+                self.optimiser_state[slot][where] = slots[slot]
 
     def _padded(self, rows: Indices, steps: Indices, round: int) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Per step: how many rows still train, their samples' indices [m, B], and each sample's share of its mean."""
         schedules = [self.job.schedule(int(self.nodes[r]), round) for r in rows]
         for step in range(int(steps.max(initial=0))):
             live = int((steps > step).sum())
-            yield live, *_pad([next(s) for s in schedules[:live]], _stack_height(live, len(rows)))
+            batches = [next(s) for s in schedules[:live]]
+            yield live, *_pad(batches, _stack_height(live, len(rows)), self.job.training.batch_size)
 
     def _gradient(
         self, params: dict[str, Tensor], x: Tensor, y: Tensor, share: Tensor, me: Me, training: bool
-    ) -> dict[str, Tensor]:
-        """Gradients [m, *shape] of each row's batch loss, replayed from a trace of vmap(grad(loss))."""
+    ) -> Tensor:
+        """Gradients [m, P] of each row's batch loss, replayed from a trace of vmap(grad(loss))."""
         height = len(x)
         trace = (*self._traced_for, training, tuple(x.shape[:2]), x.device)
         inputs = (params, x, y, share, me.node[:height], me.size[:height], me.degree[:height], me.labels[:height])
         if trace not in _traces:
             self.architecture.module.train(training)
-            _traces[trace] = make_fx(vmap(grad(self._loss(training))))(*inputs)
-        gradients: dict[str, Tensor] = _traces[trace](*inputs)
-        return gradients
+            _traces[trace] = tidy(make_fx(vmap(grad(self._loss(training))))(*inputs))
+        return torch.cat([g.flatten(1) for g in _traces[trace](*inputs).values()], dim=1)
 
     def _loss(self, training: bool) -> Any:
         module, clamp = self.architecture.module, self.job.training.clamp if training else None
@@ -210,7 +207,7 @@ class Trainer:
                 real = torch.ones(index.shape)
                 x = self.samples.inputs(index[0], test=True)
             else:
-                index, share = _pad(chunks, len(rows))
+                index, share = _pad(chunks, len(rows), EVALUATION_BATCH)
                 real = (share > 0).float()
                 x = self.samples.inputs(index.reshape(-1)).unflatten(0, index.shape)
             y = self.samples.targets(index, test)
@@ -255,17 +252,20 @@ class StackData:
         views = {name: view.contiguous() for name, view in t.architecture.layout.views(params).items()}
         me = t.me(self.rows, 0)
         for start in range(0, max(map(len, own)), size)[:batches]:
-            index, share = _pad([o[start : start + size] for o in own], len(own))
+            index, share = _pad([o[start : start + size] for o in own], len(own), size)
             x = t.samples.inputs(index.reshape(-1)).unflatten(0, index.shape)
             y, share = t.samples.targets(index), share.to(x.device)
-            gradients = t._gradient(views, x, y, share, me, training=False)
-            yield torch.cat([g.flatten(1) for g in gradients.values()], dim=1)
+            yield t._gradient(views, x, y, share, me, training=False)
 
 
-def _pad(batches: list[Indices], height: int) -> tuple[Tensor, Tensor]:
-    """Ragged index lists as [height, B] and each sample's share of its row's mean (0 for padding)."""
+def _pad(batches: list[Indices], height: int, most: int) -> tuple[Tensor, Tensor]:
+    """Ragged index lists as [height, B] and each sample's share of its row's mean (0 for padding).
+
+    B is `most` or a power of two below it: few shapes, few traces.
+    """
     lengths = np.array([len(b) for b in batches] + [0] * (height - len(batches)))
-    index = np.zeros((height, max(int(lengths.max()), 1)), np.int64)
+    width = min(most, 1 << max(int(lengths.max()) - 1, 0).bit_length())
+    index = np.zeros((height, width), np.int64)
     for row, batch in enumerate(batches):
         index[row, : len(batch)] = batch
     real = np.arange(index.shape[1]) < lengths[:, None]
