@@ -539,3 +539,8 @@ def test_a_terminal_gets_bars() -> None:
     shown.end()
     shown.end()
     assert "stopping" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_switch_may_stand_before_another_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--topology", "er", "--topology.connect", "--methods", "decavg", *SMALL]) == 0
+    assert "decavg" in capsys.readouterr().out

@@ -349,3 +349,13 @@ def test_more_models_than_nodes_is_no_trouble() -> None:
     mixed = [{"name": "mlp", "sizes": [8]}, {"name": "mlp", "sizes": [9]}, "logistic"]
     done = small(model=mixed, nodes=2, topology="line", rounds=1, pooled=False).run()
     assert done["node"].n_unique() == 2
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    complaint(ConfigError, lambda: small(engine={"name": "local", "device": "tpu9"}), "tpu9", "not to be had here")
+
+
+def test_a_node_without_neighbours_has_no_distance_to_them() -> None:
+    done = small(methods=["centralised"], rounds=1).run()
+    assert done["neighbourhood_distance"].null_count() == len(done)
+    assert done["consensus_distance"].null_count() == 0

@@ -231,7 +231,8 @@ def first_word(typed: Sequence[str], flags: Sequence[Flag]) -> str | None:
     bare = {f.name for f in flags if f.switch} | {"--help", "--version"}
     before = ""
     for token in typed:
-        is_value = before.startswith("--") and "=" not in before and before not in bare
+        takes = before.startswith("--") and "=" not in before and before not in bare
+        is_value = takes and not token.startswith("--")
         if not token.startswith("-") and not is_value:
             return token
         before = "" if is_value else token

@@ -121,11 +121,13 @@ class Population:
             scores = self._score(g, rows, None)
             latest["validation_accuracy"][nodes], latest["validation_loss"][nodes] = scores["accuracy"], scores["loss"]
         latest["merged_accuracy"][nodes] = latest["test_accuracy"][nodes]
-        parts = self.pool.all("distances", g, self._averages(g))
+        averages = self._averages(g)
+        parts = self.pool.all("distances", g, averages)
         for name, squares in zip(
             ("neighbourhood_distance", "consensus_distance"), zip(*parts, strict=True), strict=True
         ):
             latest[name][nodes] = np.sqrt(np.sum(squares, axis=0))[rows]
+        latest["neighbourhood_distance"][nodes[np.diff(averages.indptr)[rows] == 0]] = np.nan  # no neighbour to be near
         self._changed[nodes] = False
         self._bill("evaluate_seconds", nodes, start)
 

@@ -39,6 +39,10 @@ class Local:
     def __post_init__(self) -> None:
         if self.workers < 0 or self.chunk < 0:
             raise ValueError(f"workers and chunk are at least 0, not {self.workers} and {self.chunk}")
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"device {self.device!r} is not to be had here ({str(error).splitlines()[0]})") from None
 
     def open(self) -> "LocalSession":
         """Start the worker processes."""
