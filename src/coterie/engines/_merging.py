@@ -12,8 +12,8 @@ from torch import Tensor
 from coterie.contract import Fields, Me, Message, Rule, State, Term
 from coterie.engines._job import Indices
 
-BLOCK_BYTES = 512 * 1024
-"""A block of all rows and some columns should stay in the second-level cache while it is multiplied."""
+BLOCK_BYTES = 1024 * 1024
+"""A block of all rows and some columns should stay in a fast cache while it is multiplied."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,9 @@ class StackInbox:
     ) -> None:
         self._exchange, self._messages, self._own_message, self._cache = exchange, messages, own, cache
         self._rule, self._terms = rule, [rule.lift(m) for m in messages]
-        self._own: dict[str, Term] | None = None
+        self._one = len(messages) == 1 and _same_memory(own, messages[0])
+        """Whether everyone's own message stands among those heard, at its own row: then one product has all."""
+        self._own: dict[str, Term] | None = self._terms[0] if self._one else None
 
     @property
     def count(self) -> Tensor:
@@ -99,7 +101,7 @@ class StackInbox:
             part = _product(matrix, value)
             total = part if total is None else total.add_(part)
         assert total is not None, f"nobody's message has the term {term!r}"
-        if own:
+        if own and not self._one:
             last = terms[-1]
             total.addcmul_(mine, last.value if _scalar(last) else last.value * last.weight)
         return total
@@ -118,6 +120,8 @@ class StackInbox:
             inverse = np.divide(1.0, total, out=np.zeros_like(total), where=total != 0)
             matrices = [_scale_rows(m, inverse) for m in matrices]
             mine = mine * inverse
+        if self._one and own:
+            matrices = [sp.csr_array(matrices[0] + sp.diags_array(mine.astype(np.float32)))]
         mine_column = torch.from_numpy(mine.astype(np.float32))[:, None].to(self._messages[0].size.device)
         self._cache[term, own, normalised] = (matrices, mine_column)
         return matrices, mine_column
@@ -290,6 +294,14 @@ def _store(target: Tensor, at: Tensor, value: Tensor) -> None:
         target.copy_(value)
     else:
         target[at] = value
+
+
+def _same_memory(one: Message, other: Message) -> bool:
+    """Whether two messages are the same tensors, not just equal ones."""
+    if one.fields.keys() != other.fields.keys() or not one.fields or not torch.equal(one.size, other.size):
+        return False
+    pairs = [(f, other[name]) for name, f in one.fields.items()]
+    return all(a.data_ptr() == b.data_ptr() and a.shape == b.shape for a, b in pairs)
 
 
 def _scalar(term: Term) -> bool:
