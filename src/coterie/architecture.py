@@ -29,10 +29,6 @@ class Architecture:
         """Columns of a row: trainable parameters and float buffers."""
         return self.layout.size + self.buffers.size
 
-    @property
-    def convolutional(self) -> bool:
-        return any(isinstance(m, nn.Conv2d) for m in self.module.modules())
-
     def point(self, params: Tensor, buffers: Tensor | None = None, integers: Tensor | None = None) -> None:
         """Make the module's tensors views of these rows: nothing is copied, and training writes into the rows."""
         for (_, p), (a, b), shape in zip(self.parameters, self.layout.spans, self.layout.shapes, strict=True):
