@@ -52,7 +52,7 @@ def stacked(rule: Rule, who: Nodes, active: np.ndarray | None = None, chunk: int
     rows = np.flatnonzero(np.diff(arcs.indptr))
     me = who.me(slice(None), who.round)
     fields = {k: f.clone() for k, f in rule.send(me, who.params, who.state).items()}
-    exchange = Exchange(rows, (Delivery(arcs[rows], fields, me.size, who.round),), who.round)
+    exchange = Exchange(rows, (Delivery(arcs[rows], fields, me.size.numpy(), who.round),), who.round)
     merger = Merger(rule, params, torch.zeros(len(params), 0), state, who.me)
     if not len(rows):
         return params, state

@@ -7,13 +7,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from coterie.contract import Fields, Me, Message, Rule, State, Term
 from coterie.engines._job import Indices
 
-BLOCK_BYTES = 1024 * 1024
+BLOCK_BYTES = 768 * 1024
 """A block of all rows and some columns should stay in a fast cache while it is multiplied."""
+
+Operand = tuple[Tensor, Tensor, Tensor]
+"""A sparse matrix: column indices, where each row of them begins, and weights."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,8 @@ class Delivery:
     arcs: sp.csr_array
     fields: dict[str, Any]
     """Each field as a tensor [messages, F], or the name of a shared one: `params`, `buffers`, `state:…`."""
-    sizes: Tensor
+    sizes: np.ndarray
+    """The senders' data sizes, [messages, 1]: an array, since a tensor costs far more to hand to another process."""
     round: int
 
 
@@ -74,7 +79,9 @@ class StackInbox:
         weights = {
             i: Term(torch.as_tensor(t.weight).expand_as(t.value)) for i, t in enumerate(self._summands(term, own))
         }
-        total = sum(_product(d.arcs, weights[i].value) for i, d in enumerate(self._with(term)))
+        total = sum(
+            _product(_operand(d.arcs, weights[i].value), weights[i].value) for i, d in enumerate(self._with(term))
+        )
         return self.sum(term, own) / (total + (weights[len(weights) - 1].value if own else 0))
 
     def rows(self, field: str, own: bool = False) -> Tensor:
@@ -106,11 +113,11 @@ class StackInbox:
             total.addcmul_(mine, last.value if _scalar(last) else last.value * last.weight)
         return total
 
-    def _weighted(self, term: str, own: bool, normalised: bool) -> tuple[list[sp.csr_array], Tensor]:
+    def _weighted(self, term: str, own: bool, normalised: bool) -> tuple[list[Operand], Tensor]:
         """The matrices with the senders' scalars in them, and the factor of one's own value: alike for all blocks."""
         if (found := self._cache.get((term, own, normalised))) is not None:
-            matrices, mine = found
-            return matrices, mine
+            operands, mine_column = found
+            return operands, mine_column
         terms, deliveries = self._summands(term, own), self._with(term)
         scalars = [_vector(t, d.arcs.shape[1]) for t, d in zip(terms, deliveries, strict=False)]
         matrices = [_scale_columns(d.arcs, s) for d, s in zip(deliveries, scalars, strict=True)]
@@ -123,8 +130,9 @@ class StackInbox:
         if self._one and own:
             matrices = [sp.csr_array(matrices[0] + sp.diags_array(mine.astype(np.float32)))]
         mine_column = torch.from_numpy(mine.astype(np.float32))[:, None].to(self._messages[0].size.device)
-        self._cache[term, own, normalised] = (matrices, mine_column)
-        return matrices, mine_column
+        operands = [_operand(m, t.value) for m, t in zip(matrices, terms, strict=False)]
+        self._cache[term, own, normalised] = (operands, mine_column)
+        return operands, mine_column
 
 
 class RowInbox:
@@ -176,19 +184,20 @@ class Merger:
 
     def by_columns(self, exchange: Exchange, first: int, last: int) -> None:
         """Merge these columns of all rows, block by block and in place (rules with `span = "coordinate"`)."""
-        parts: list[tuple[Exchange, Me, dict[Any, Any]]] = [
-            (part, self.me(part.rows, exchange.round), {}) for part in self._parts(exchange)
+        parts: list[tuple[Exchange, Tensor, Me, dict[Any, Any]]] = [
+            (part, torch.as_tensor(part.rows), self.me(part.rows, exchange.round), {})
+            for part in self._parts(exchange)
         ]
         breadth = int(exchange.counts.max()) + 1 if self.rule.raw else 1
         height = max(d.arcs.shape[1] for d in exchange.deliveries) * breadth
         self._scalars = {}
         for columns in blocks(first, last, height):
             merged = []
-            for part, me, cache in parts:
+            for part, at, me, cache in parts:
                 inbox, params, state = self._block(part, columns, me, cache)
                 new, kept = self.rule.merge(me, params, state, inbox)
                 changed = {name: self._apart(value) for name, value in kept.items() if value is not state[name]}
-                merged.append((torch.as_tensor(part.rows), self._apart(new), changed))
+                merged.append((at, self._apart(new), changed))
             for number, (at, new, changed) in enumerate(merged):  # only now: nobody may read what is already merged
                 _store(self.params[:, columns], at, new)
                 for name, value in changed.items():
@@ -236,7 +245,7 @@ class Merger:
         averaging = Rule()
         at = torch.as_tensor(exchange.rows)
         me = self.me(exchange.rows, exchange.round)
-        messages = [Message({"w": self._tensor(d.fields["buffers"])}, d.sizes, d.round) for d in exchange.deliveries]
+        messages = [Message({"w": self._tensor(d.fields["buffers"])}, self._sizes(d), d.round) for d in exchange.deliveries]
         own = Message({"w": self.buffers[at]}, me.size, exchange.round)
         self.buffers[at] = StackInbox(averaging, exchange, messages, own, {}).mean("w", own=True)
 
@@ -245,13 +254,16 @@ class Merger:
     ) -> tuple[StackInbox, Tensor, State]:
         params = _cut(self.params, exchange.rows, columns, self.params.shape[1])
         state = {name: _cut(s, exchange.rows, columns, self.params.shape[1]) for name, s in self.state.items()}
-        messages = [Message(self._fields(d, columns), d.sizes, d.round) for d in exchange.deliveries]
+        messages = [Message(self._fields(d, columns), self._sizes(d), d.round) for d in exchange.deliveries]
         own = Message(self.rule.send(me, params, state), me.size, exchange.round)
         return StackInbox(self.rule, exchange, messages, own, cache), params, state
 
     def _fields(self, delivery: Delivery, columns: slice) -> Fields:
         tensors = {name: self._tensor(f) for name, f in delivery.fields.items() if name != "buffers"}
         return {name: t[:, columns] if t.shape[1] == self.params.shape[1] else t for name, t in tensors.items()}
+
+    def _sizes(self, delivery: Delivery) -> Tensor:
+        return torch.from_numpy(delivery.sizes).to(self.params.device)
 
     def _tensor(self, field: Any) -> Tensor:
         if isinstance(field, Tensor):
@@ -275,10 +287,10 @@ def blocks(first: int, last: int, height: int) -> Iterator[slice]:
 
 def squared_distances(matrix: Tensor, averages: sp.csr_array, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
     """Over these columns: ‖w_i − Σ_j a_ij w_j‖² of each row, and ‖w_i − mean of all‖²."""
-    near, all_ = np.zeros(len(matrix)), np.zeros(len(matrix))
+    near, all_, operand = np.zeros(len(matrix)), np.zeros(len(matrix)), _operand(averages, matrix)
     for columns in blocks(first, last, len(matrix)):
         block = matrix[:, columns].contiguous()
-        near += (block - _product(averages, block)).square_().sum(1).double().cpu().numpy()
+        near += (block - _product(operand, block)).square_().sum(1).double().cpu().numpy()
         all_ += (block - block.mean(0)).square_().sum(1).double().cpu().numpy()
     return near, all_
 
@@ -326,9 +338,13 @@ def _scale_rows(arcs: sp.csr_array, factors: np.ndarray) -> sp.csr_array:
     return sp.csr_array((data, arcs.indices, arcs.indptr), shape=arcs.shape)
 
 
-def _product(arcs: sp.csr_array, x: Tensor) -> Tensor:
-    if x.device.type == "cpu":
-        return torch.from_numpy(arcs @ x.numpy())
-    crow, col = torch.from_numpy(arcs.indptr), torch.from_numpy(arcs.indices)
-    sparse = torch.sparse_csr_tensor(crow, col, torch.from_numpy(arcs.data), size=arcs.shape, device=x.device)
-    return sparse @ x
+def _operand(arcs: sp.csr_array, like: Tensor) -> Operand:
+    """A sparse matrix ready for products with tensors like this one."""
+    indices, offsets, weights = (torch.from_numpy(x).to(like.device) for x in (arcs.indices, arcs.indptr, arcs.data))
+    return indices, offsets, weights.to(like.dtype)
+
+
+def _product(operand: Operand, x: Tensor) -> Tensor:
+    """A sparse matrix times a dense one, as weighted bags of rows: PyTorch's fastest kernel for it, on any device."""
+    indices, offsets, weights = operand
+    return F.embedding_bag(indices, x, offsets, mode="sum", per_sample_weights=weights, include_last_offset=True)

@@ -267,7 +267,7 @@ class LocalSession(Population):
                 weights = self.post.weight[mails[mine]].astype(np.float32)
                 where = (receiver[mine], self.post.row[mails[mine]])
                 arcs = sp.csr_array((weights, where), shape=(len(heard), len(batch.sizes)))
-                found.append(Delivery(arcs, batch.fields, batch.sizes, batch.round))
+                found.append(Delivery(arcs, batch.fields, batch.sizes.cpu().numpy(), batch.round))
         return found
 
     def _joined(self, deliveries: list[Delivery]) -> list[Delivery]:
@@ -277,7 +277,7 @@ class LocalSession(Population):
         batches = [b for d in deliveries for b in self.post.batches if b.fields is d.fields]
         fields = {name: torch.cat([self._field(b, name) for b in batches]) for name in deliveries[0].fields}
         arcs = sp.csr_array(sp.hstack([d.arcs for d in deliveries], format="csr"))
-        return [Delivery(arcs, fields, torch.cat([d.sizes for d in deliveries]), self.number)]
+        return [Delivery(arcs, fields, np.concatenate([d.sizes for d in deliveries]), self.number)]
 
     def _adopt(self, asked: Asked) -> list[None]:
         for node, op in asked:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from coterie.optimisers import Optimiser
@@ -26,5 +27,6 @@ class SGD(Optimiser):
         if self.weight_decay:
             gradient = gradient.add_(w, alpha=self.weight_decay)
         if self.momentum:
-            gradient = buffers["momentum"].mul_(self.momentum).add_(gradient)
+            momentum = buffers["momentum"]
+            gradient = torch.add(gradient, momentum, alpha=self.momentum, out=momentum)  # one pass, not two
         w.sub_(gradient, alpha=self.lr)
