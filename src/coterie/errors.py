@@ -32,3 +32,7 @@ class RunError(CoterieError):
 
 class DivergedError(CoterieError):
     """Training left the finite numbers."""
+
+
+class PeerError(CoterieError):
+    """A peer, its keys, or its neighbours are not as they should be."""
