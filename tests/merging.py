@@ -9,7 +9,7 @@ from torch import Tensor
 
 from coterie.contract import Layout, Me, Message, Rule, State
 from coterie.engines._merging import Delivery, Exchange, Merger
-from coterie.engines.memory import Parcel, StreamInbox
+from coterie.engines._peer import Added, Parcel, StreamInbox
 from coterie.graph import Graph
 
 
@@ -71,11 +71,12 @@ def alone(rule: Rule, who: Nodes, active: np.ndarray | None = None) -> tuple[Ten
     params, state = who.params.clone(), {k: s.clone() for k, s in who.state.items()}
     heard = _heard(who.graph, active)
     for i in range(len(params)):
-        parcels = [
-            Parcel(int(j), "model", _message(rule, who, int(j)), float(heard[i, j])) for j in np.flatnonzero(heard[i])
-        ]
-        if parcels:
-            inbox = StreamInbox(rule, _message(rule, who, i), parcels, len(parcels))
+        links = {int(j): float(heard[i, j]) for j in np.flatnonzero(heard[i])}
+        if links:
+            added = Added(rule, "model", links)
+            for j in links:
+                added.add(Parcel(j, "model", _message(rule, who, j)))
+            inbox = StreamInbox(rule, _message(rule, who, i), added)
             mine = {k: s[i] for k, s in who.state.items()}
             params[i], kept = rule.merge(who.me(i, who.round), who.params[i].clone(), mine, inbox)
             for k, value in kept.items():

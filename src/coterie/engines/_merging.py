@@ -185,8 +185,7 @@ class Merger:
     def by_columns(self, exchange: Exchange, first: int, last: int) -> None:
         """Merge these columns of all rows, block by block and in place (rules with `span = "coordinate"`)."""
         parts: list[tuple[Exchange, Tensor, Me, dict[Any, Any]]] = [
-            (part, torch.as_tensor(part.rows), self.me(part.rows, exchange.round), {})
-            for part in self._parts(exchange)
+            (part, torch.as_tensor(part.rows), self.me(part.rows, exchange.round), {}) for part in self._parts(exchange)
         ]
         breadth = int(exchange.counts.max()) + 1 if self.rule.raw else 1
         height = max(d.arcs.shape[1] for d in exchange.deliveries) * breadth
@@ -245,7 +244,9 @@ class Merger:
         averaging = Rule()
         at = torch.as_tensor(exchange.rows)
         me = self.me(exchange.rows, exchange.round)
-        messages = [Message({"w": self._tensor(d.fields["buffers"])}, self._sizes(d), d.round) for d in exchange.deliveries]
+        messages = [
+            Message({"w": self._tensor(d.fields["buffers"])}, self._sizes(d), d.round) for d in exchange.deliveries
+        ]
         own = Message({"w": self.buffers[at]}, me.size, exchange.round)
         self.buffers[at] = StackInbox(averaging, exchange, messages, own, {}).mean("w", own=True)
 

@@ -28,10 +28,17 @@ class Trainer:
     """The rows of one architecture: their matrix, and what can be computed on a few of them in this process."""
 
     def __init__(
-        self, job: Job, samples: Samples, group: int, architecture: Architecture, matrix: Tensor, integers: Tensor
+        self,
+        job: Job,
+        samples: Samples,
+        group: int,
+        architecture: Architecture,
+        matrix: Tensor,
+        integers: Tensor,
+        nodes: Indices | None = None,
     ) -> None:
         self.job, self.samples, self.architecture = job, samples, architecture
-        self.nodes = job.groups[group]
+        self.nodes = job.groups[group] if nodes is None else nodes
         self.matrix, self.integers = matrix, integers
         self.objective, self.optimiser = job.objective.make(), job.optimiser.make()
         self.optimiser_state: dict[str, Tensor] = {}

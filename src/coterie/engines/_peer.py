@@ -1,0 +1,351 @@
+"""A peer: one node alone with its own model. What it hears is added up as it comes; how it comes is the transport's."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.contract import Message, Rule, Term
+from coterie.engines import Ledger, World, diverged, foreign
+from coterie.engines._job import Indices
+from coterie.engines._site import architectures
+from coterie.engines._training import RowData, Trainer
+from coterie.initialisers import Origin
+from coterie.lessons import Classroom, Pupil
+from coterie.protocols import Adopt, Answer, Heard, Merge, Observe, Op, Place, Receive, Send, Teach, Train
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A message on its way: tensors of one node."""
+
+    sender: int
+    architecture: str
+    message: Message
+
+    @property
+    def bytes(self) -> int:
+        return sum(f.numel() * f.element_size() for f in self.message.fields.values())
+
+
+class Came(Heard):
+    """What a peer heard and keeps, in the order of the senders."""
+
+    def __init__(self, parcels: dict[int, Parcel]) -> None:
+        self.parcels = dict(sorted(parcels.items()))
+
+    def __len__(self) -> int:
+        return len(self.parcels)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.parcels)
+
+    def __getitem__(self, sender: int) -> Parcel:
+        return self.parcels[sender]
+
+
+class Sums:
+    """Σ ω·weight·value and Σ ω·weight of each term, in double precision: the order of arrival does not show."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Tensor] = {}
+        self.weights: dict[str, Tensor] = {}
+
+    def add(self, terms: dict[str, Term], link: float) -> None:
+        """Add one message's terms, which came over a link of this weight."""
+        for name, term in terms.items():
+            weight = torch.as_tensor(term.weight, dtype=torch.float64) * link
+            if name not in self.values:
+                self.values[name] = torch.zeros(term.value.shape, dtype=torch.float64)
+                self.weights[name] = torch.zeros(weight.shape, dtype=torch.float64)
+            if weight.numel() == 1:
+                self.values[name].add_(term.value, alpha=float(weight))
+            else:
+                self.values[name].addcmul_(term.value.double(), weight)
+            self.weights[name] = self.weights[name] + weight
+
+
+class Added(Heard):
+    """What a peer heard and did not keep: senders, and sums over their messages. Other architectures are left out."""
+
+    def __init__(self, rule: Rule, architecture: str, links: dict[int, float]) -> None:
+        self.rule, self.architecture, self.links = rule, architecture, links
+        self.senders: list[int] = []
+        self.sums, self.buffers = Sums(), Sums()
+        self.messages: list[Message] = []
+        """The messages themselves, for rules that ask for them."""
+
+    def add(self, parcel: Parcel, discount: float = 1.0, answer: bool = False) -> None:
+        """Add a message, or a neighbour's answer to one's own."""
+        if parcel.architecture != self.architecture:
+            return
+        link = self.links[parcel.sender] * discount
+        self.sums.add(self.rule.lift(parcel.message), link)
+        if answer:
+            return
+        self.senders.append(parcel.sender)
+        if "buffers" in parcel.message:
+            self.buffers.add({"buffers": Term(parcel.message["buffers"], parcel.message.size)}, link)
+        if self.rule.raw:
+            self.messages.append(parcel.message)
+
+    def __len__(self) -> int:
+        return len(self.senders)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.senders)
+
+    def __getitem__(self, sender: int) -> Parcel:
+        raise TypeError("what is added up on arrival is not kept: the protocol must say that it keeps packets")
+
+
+class StreamInbox:
+    """The inbox of one peer: sums of what came, and one's own message."""
+
+    def __init__(self, rule: Rule, own: Message, heard: Added) -> None:
+        self.own, self.heard, self._mine = own, heard, rule.lift(own)
+
+    @property
+    def count(self) -> Tensor:
+        return torch.tensor([float(len(self.heard))])
+
+    def __contains__(self, term: str) -> bool:
+        return term in self.heard.sums.values
+
+    def sum(self, term: str, own: bool = False) -> Tensor:
+        return self._totals(term, own)[0].float()
+
+    def mean(self, term: str, own: bool = False) -> Tensor:
+        value, weight = self._totals(term, own)
+        return (value / weight).float()
+
+    def rows(self, field: str, own: bool = False) -> Tensor:
+        heard = [m[field] for m in self.heard.messages if field in m]
+        return torch.stack([*heard, self.own[field]] if own else heard)
+
+    def _totals(self, term: str, own: bool) -> tuple[Tensor, Tensor]:
+        value, weight = self.heard.sums.values[term], self.heard.sums.weights[term]
+        if not own:
+            return value, weight
+        mine = torch.as_tensor(self._mine[term].weight, dtype=torch.float64)
+        return value + mine * self._mine[term].value.double(), weight + mine
+
+
+class Transport(Protocol):
+    """What carries parcels between peers."""
+
+    def send(self, sender: int, to: int, tag: str, parcel: Parcel | None) -> None:
+        """Send a parcel on its way; None: none will come."""
+        ...
+
+    async def receive(self, node: int, senders: list[int], tag: str) -> Heard:
+        """What came from these senders, once all is there or the deadline has passed."""
+        ...
+
+
+class Peer:
+    """One node: its model, its rule's memory, and how it does what the protocol says."""
+
+    def __init__(self, world: World, node: int, trainer: Trainer, row: int, ledger: Ledger) -> None:
+        self.world, self.node, self.trainer, self.row, self.ledger = world, node, trainer, row, ledger
+        self.state = world.rule.init(trainer.me(row, 0), self.params.clone())
+        self.memory: dict[str, int] = {}
+        neighbours = world.graph.neighbours(node)
+        weights = np.asarray(world.graph.matrix()[[node]].todense()).ravel()[neighbours]
+        self.links: dict[int, float] = dict(zip(neighbours.tolist(), weights.tolist(), strict=True))
+
+    @property
+    def params(self) -> Tensor:
+        return self.trainer.params[self.row]
+
+    async def round(
+        self, number: int, transport: Transport, reachable: Iterable[int], measure: Callable[[], None]
+    ) -> None:
+        """Drive the protocol's generator for one round."""
+        graph, world = self.world.graph, self.world
+        self.number, self.transport, self.reachable, self.measure = number, transport, set(reachable), measure
+        place = Place(
+            self.node, graph.neighbours(self.node), graph.audience(self.node), number, world.job.seed, self.memory
+        )
+        generator = world.protocol.round(place, world.rule, world.start)
+        value = None
+        while True:
+            try:
+                op: Op = generator.send(value)
+            except StopIteration:
+                return
+            value = await self._perform(op)
+
+    async def _perform(self, op: Op) -> Any:
+        match op:
+            case Train():
+                await self.work(self._train)
+            case Observe():
+                await self.work(self._observe)
+            case Send():
+                await self.work(lambda: self._send(op))
+            case Receive():
+                return await self.transport.receive(self.node, op.senders.tolist(), op.tag)
+            case Answer():
+                own = self.trainer.architecture.signature
+                alike = [sender for sender in op.heard if op.heard[sender].architecture == own]
+                return await self.work(lambda: {sender: self._answer(op.heard[sender]) for sender in alike})
+            case Merge():
+                await self.work(lambda: self._merge(op))
+            case Adopt():
+                if op.packet.architecture != self.trainer.architecture.signature:
+                    raise foreign(self.node)
+                self._take(op.packet.message)
+            case Teach():
+                return await self.work(lambda: self._teach(op))
+        return None
+
+    async def work(self, what: Callable[[], Any]) -> Any:
+        """Compute something; peers that have a network to serve meanwhile do it elsewhere."""
+        return what()
+
+    def _observe(self) -> None:
+        data, me = RowData(self.trainer, self.row), self.trainer.me(self.row, self.number)
+        self.state = self.world.rule.observe(me, self.params.clone(), self.state, data)
+
+    def _train(self) -> None:
+        start = time.perf_counter()
+        self.trainer.train_row(self.row, self.number)
+        nodes = np.array([self.node])
+        self.ledger.add("train_seconds", nodes, time.perf_counter() - start)
+        self.ledger.add("batches", nodes, self.world.job.steps(self.node))
+        if not self.params.isfinite().all():
+            raise diverged(self.node, self.number)
+        self.measure()
+
+    def _message(self, model: bool = False) -> Message:
+        me = self.trainer.me(self.row, self.number)
+        fields = {"w": self.params} if model else dict(self.world.rule.send(me, self.params, self.state))
+        if fields and self.trainer.buffers.shape[1]:
+            fields["buffers"] = self.trainer.buffers[self.row]
+        return Message({k: f.clone() for k, f in fields.items()}, me.size, self.number)
+
+    def _send(self, op: Send) -> None:
+        architecture = self.trainer.architecture.signature
+        if op.packet is not None:
+            parcel = Parcel(self.node, op.packet.architecture, op.packet.message)
+        else:
+            parcel = Parcel(self.node, architecture, self._message(op.model))
+        fields = parcel.message.fields.values()
+        sound = bool(fields) and all(f.isfinite().all() for f in fields)
+        for to in op.to.tolist():
+            self.transport.send(self.node, to, op.tag, parcel if sound and to in self.reachable else None)
+
+    def _answer(self, theirs: Parcel) -> Parcel:
+        data, me = RowData(self.trainer, self.row), self.trainer.me(self.row, self.number)
+        fields = self.world.rule.answer(me, theirs.message, data)
+        return Parcel(self.node, theirs.architecture, Message(fields, me.size, self.number))
+
+    def _merge(self, op: Merge) -> None:
+        start, rule = time.perf_counter(), self.world.rule
+        heard = op.heard if isinstance(op.heard, Added) else self.gathering(op.heard.values())
+        for parcel in (op.answers or {}).values():
+            heard.add(parcel, answer=True)
+        if not heard:
+            return
+        me = self.trainer.me(self.row, self.number)
+        mine = Message(rule.send(me, self.params, self.state), me.size, self.number)
+        params, self.state = rule.merge(me, self.params.clone(), self.state, StreamInbox(rule, mine, heard))
+        self.params.copy_(params)
+        if self.trainer.buffers.shape[1]:
+            total, weight = heard.buffers.values["buffers"], heard.buffers.weights["buffers"]
+            own = self.trainer.buffers[self.row]
+            own.copy_((total + me.size.double() * own.double()) / (weight + me.size.double()))
+        self.ledger.add("merge_seconds", np.array([self.node]), time.perf_counter() - start)
+
+    def gathering(self, parcels: Iterable[Parcel] = ()) -> Added:
+        """Sums for this peer's inbox, of these parcels and of what will be added."""
+        heard = Added(self.world.rule, self.trainer.architecture.signature, self.links)
+        for parcel in parcels:
+            heard.add(parcel)
+        return heard
+
+    def _take(self, message: Message) -> None:
+        self.params.copy_(message["w"])
+        if "buffers" in message:
+            self.trainer.buffers[self.row] = message["buffers"]
+
+    def _teach(self, op: Teach) -> dict[int, Parcel]:
+        job, samples = self.world.job, self.world.samples
+        pupils = {
+            self.node: self._pupil(
+                self.trainer, self.trainer.matrix[self.row].clone(), self.trainer.me(self.row, 0).size
+            )
+        }
+        for sender in op.heard:
+            parcel = op.heard[sender]
+            whole = torch.cat([parcel.message[f] for f in ("w", "buffers") if f in parcel.message])
+            trainer = self.classmates[parcel.architecture]
+            pupils[sender] = self._pupil(trainer, whole, parcel.message.size)
+        own = torch.as_tensor(job.train[self.node])
+        room = Classroom(samples.inputs(own), samples.targets(own), job.seed, self.number, self.node)
+        taught = {}
+        for node, params in op.lesson(pupils, room).items():
+            width = self.classmates[pupils[node].architecture].architecture.layout.size
+            fields = {"w": params[:width]} | ({"buffers": params[width:]} if len(params) > width else {})
+            message = Message(fields, torch.tensor([pupils[node].size]), self.number)
+            taught[node] = Parcel(self.node, pupils[node].architecture, message)
+        return taught
+
+    classmates: dict[str, Trainer]
+    """The trainers of all architectures that the configuration allows, by signature."""
+
+    def _pupil(self, trainer: Trainer, params: Tensor, size: Tensor) -> Pupil:
+        architecture = trainer.architecture
+        width = architecture.layout.size
+        return Pupil(architecture.signature, params, float(size), lambda p, x: architecture.forward(p[:width], x))
+
+    def score(self, merged: bool = False) -> None:
+        """Measure this peer's model; distances to others are not known to a peer and stay empty."""
+        start, latest, rows = time.perf_counter(), self.ledger.latest, np.array([self.row])
+        test = self.trainer.score(rows, self.world.test)
+        latest["merged_accuracy"][self.node] = test["accuracy"][0]
+        if not merged:
+            for name, values in test.items():
+                latest[f"test_{name}"][self.node] = values[0]
+            if len(self.world.job.validation[self.node]):
+                own = self.trainer.score(rows, None)
+                latest["validation_accuracy"][self.node] = own["accuracy"][0]
+                latest["validation_loss"][self.node] = own["loss"][0]
+        self.ledger.add("evaluate_seconds", np.array([self.node]), time.perf_counter() - start)
+
+
+def trainers(world: World, nodes: Indices) -> list[Trainer]:
+    """A trainer for each architecture of the job, with a freshly drawn row for each of these nodes that has it."""
+    job, made = world.job, []
+    initialise = world.initialiser.make()
+    for g, (architecture, group) in enumerate(zip(architectures(job, world.samples), job.groups, strict=True)):
+        own = group[np.isin(group, nodes)]
+        matrix = torch.zeros(len(own), architecture.width)
+        integers = torch.zeros(len(own), architecture.integers, dtype=torch.int64)
+        for row, node in enumerate(own.tolist()):
+            initialise(architecture.module, Origin(job.seed, node, world.gain))
+            architecture.read(matrix[row], integers[row])
+        trainer = Trainer(job, world.samples, g, architecture, matrix, integers, own)
+        if job.training.keep_optimiser:
+            width = architecture.layout.size
+            trainer.optimiser_state = {s: torch.zeros(len(own), width) for s in trainer.optimiser.slots}
+            trainer.optimiser_state["count"] = torch.zeros(len(own), dtype=torch.int64)
+        made.append(trainer)
+    return made
+
+
+def peers(world: World, nodes: Indices, ledger: Ledger, kind: type[Peer] = Peer) -> dict[int, Peer]:
+    """These nodes as peers, at their starting points."""
+    made = trainers(world, nodes)
+    classmates = {t.architecture.signature: t for t in made}
+    found = {}
+    for trainer in made:
+        for row, node in enumerate(trainer.nodes.tolist()):
+            found[node] = kind(world, node, trainer, row, ledger)
+            found[node].classmates = classmates
+    return dict(sorted(found.items()))
