@@ -9,7 +9,7 @@ from torch import Tensor
 
 from coterie.contract import Layout, Me, Message, Rule, State
 from coterie.engines._merging import Delivery, Exchange, Merger
-from coterie.engines._peer import Added, Parcel, StreamInbox
+from coterie.engines._node import Added, Parcel, StreamInbox
 from coterie.graph import Graph
 
 

@@ -77,8 +77,8 @@ class RunFolder:
             raise RunError("the run directory exists", expected="a new directory", got=str(self.path), cure=cure)
         with disk(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            _write(self.path / "config.toml", frozen(experiment).encode())
-            _write(self.path / "environment.json", json.dumps(environment_here(), indent=1).encode())
+            write(self.path / "config.toml", frozen(experiment).encode())
+            write(self.path / "environment.json", json.dumps(environment_here(), indent=1).encode())
 
     def discard(self) -> None:
         """Make room for another try, if no job has begun here: there is nothing to lose."""
@@ -118,7 +118,7 @@ class RunFolder:
     def finish(self, method: str, seed: int, done: pl.DataFrame) -> None:
         """A job's records are complete: its checkpoints may go."""
         with disk(self.path):
-            _write_frame(self.job(method, seed) / "done.parquet", done)
+            write_frame(self.job(method, seed) / "done.parquet", done)
             (self.job(method, seed) / "broken.parquet").unlink(missing_ok=True)
             for old in [*self.job(method, seed).glob("round-*"), *self.job(method, seed).glob("making")]:
                 shutil.rmtree(old)
@@ -150,7 +150,7 @@ class RunFolder:
     def keep_rows(self, method: str, seed: int, done: pl.DataFrame) -> None:
         """Keep the records of a job that cannot go on."""
         with disk(self.path):
-            _write_frame(self.job(method, seed) / "broken.parquet", done)
+            write_frame(self.job(method, seed) / "broken.parquet", done)
             self.collect()
 
     def latest(self, method: str, seed: int) -> tuple[int, dict[str, Tensor], pl.DataFrame, dict[str, Any]] | None:
@@ -158,7 +158,7 @@ class RunFolder:
         found = sorted(self.job(method, seed).glob("round-*"))
         if not found:
             return None
-        with _undamaged(found[-1], "Remove that folder: the job then starts again from its first round."):
+        with undamaged(found[-1], "Remove that folder: the job then starts again from its first round."):
             note = json.loads((found[-1] / "checkpoint.json").read_text())
             state = load_file(found[-1] / "state.safetensors")
             done = pl.read_parquet(found[-1] / "rows.parquet")
@@ -177,7 +177,7 @@ class RunFolder:
         known = environment(self.path) or environment_here()
         known.setdefault("jobs", {})[f"{method}-{seed}"] = plan
         with disk(self.path):
-            _write(self.path / "environment.json", json.dumps(known, indent=1).encode())
+            write(self.path / "environment.json", json.dumps(known, indent=1).encode())
 
     def collect(self) -> pl.DataFrame:
         """Bring all jobs' records together in records.parquet."""
@@ -188,7 +188,7 @@ class RunFolder:
             kept = [_read_frame(f) for f in ([finished] if finished.is_file() else under_way) if f.is_file()]
             frames += sorted(kept, key=len)[-1:]
         whole = pl.concat([empty(), *frames])
-        _write_frame(self.path / "records.parquet", whole)
+        write_frame(self.path / "records.parquet", whole)
         return whole
 
 
@@ -233,7 +233,7 @@ def environment(folder: str | Path) -> dict[str, Any]:
     file = _existing(folder) / "environment.json"
     if not file.is_file():  # the process ended before it was written
         return {}
-    with _undamaged(file, "Remove it: versions and plans are then noted anew."):
+    with undamaged(file, "Remove it: versions and plans are then noted anew."):
         known: dict[str, Any] = json.loads(file.read_text())
         return known
 
@@ -276,7 +276,7 @@ def _system_error(text: str) -> int | None:
 
 
 @contextlib.contextmanager
-def _undamaged(path: Path, cure: str) -> Iterator[None]:
+def undamaged(path: Path, cure: str) -> Iterator[None]:
     """Turn the many ways in which a damaged file is refused into an error with a cure."""
     try:
         yield
@@ -285,7 +285,7 @@ def _undamaged(path: Path, cure: str) -> Iterator[None]:
 
 
 def _read_frame(path: Path) -> pl.DataFrame:
-    with _undamaged(path, "Remove it, then go on with `coterie resume`: what is missing is computed again."):
+    with undamaged(path, "Remove it, then go on with `coterie resume`: what is missing is computed again."):
         return pl.read_parquet(path)
 
 
@@ -304,7 +304,7 @@ def _existing(folder: str | Path) -> Path:
     return path
 
 
-def _write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes) -> None:
     making = path.with_name(f".{path.name}.new")  # the next try takes the place of one that was cut short
     try:
         with open(making, "wb") as file:
@@ -316,8 +316,8 @@ def _write(path: Path, content: bytes) -> None:
         making.unlink(missing_ok=True)
 
 
-def _write_frame(path: Path, frame: pl.DataFrame) -> None:
+def write_frame(path: Path, frame: pl.DataFrame) -> None:
     buffer = io.BytesIO()
     frame.write_parquet(buffer)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write(path, buffer.getvalue())
+    write(path, buffer.getvalue())

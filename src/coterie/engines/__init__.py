@@ -51,6 +51,7 @@ class Ledger:
         "merged_accuracy",
         "neighbourhood_distance",
         "consensus_distance",
+        "staleness",
     )
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from coterie.engines import Ledger, World
-from coterie.engines._peer import Came, Parcel, Peer, peers
+from coterie.engines._node import Came, Node, Parcel, peers
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class MemorySession:
         graph, transport = self.world.graph, MemoryTransport(len(self.peers), self.ledger)
         active = graph.active(self.world.job.seed, number, self.world.links, self.world.nodes)
 
-        async def one(peer: Peer) -> None:
+        async def one(peer: Node) -> None:
             reachable = graph.targets[active & (graph.sources == peer.node)].tolist()
             await peer.round(number, transport, reachable, peer.score if evaluate else lambda: None)
             transport.leave()

@@ -15,6 +15,8 @@ class Neighbourhood:
     Reference: Valerio et al., Coordination-free Decentralised Federated Learning on Complex Networks, 2023, Algorithm 1
     """
 
+    keeps, tags = False, ("start", "model", "start answer", "model answer")
+
     def round(self, place: Place, rule: Rule, start: str) -> Round:
         if place.round == 1 and start == "merge":
             yield from self._exchange(place, rule, "start")

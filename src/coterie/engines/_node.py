@@ -147,7 +147,7 @@ class Transport(Protocol):
         ...
 
 
-class Peer:
+class Node:
     """One node: its model, its rule's memory, and how it does what the protocol says."""
 
     def __init__(self, world: World, node: int, trainer: Trainer, row: int, ledger: Ledger) -> None:
@@ -304,6 +304,37 @@ class Peer:
         width = architecture.layout.size
         return Pupil(architecture.signature, params, float(size), lambda p, x: architecture.forward(p[:width], x))
 
+    def snapshot(self) -> dict[str, Tensor]:
+        """All that this node must remember between rounds."""
+        trainer, row = self.trainer, self.row
+        state = {"row": trainer.matrix[row], "integers": trainer.integers[row]}
+        state |= {f"optimiser/{k}": s[row] for k, s in trainer.optimiser_state.items()}
+        state |= {f"state/{k}": s for k, s in self.state.items()}
+        state |= {f"memory/{k}": torch.tensor(v) for k, v in self.memory.items()}
+        for name, values in (self.ledger.totals | self.ledger.latest).items():
+            state[f"ledger/{name}"] = torch.tensor(values[self.node])
+        return {name: tensor.clone() for name, tensor in state.items()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go back to a snapshot."""
+        trainer, row = self.trainer, self.row
+        for name, tensor in state.items():
+            kind, _, key = name.partition("/")
+            match kind:
+                case "row":
+                    trainer.matrix[row] = tensor
+                case "integers":
+                    trainer.integers[row] = tensor
+                case "optimiser":
+                    trainer.optimiser_state[key][row] = tensor
+                case "state":
+                    self.state[key] = tensor
+                case "memory":
+                    self.memory[key] = int(tensor)
+                case "ledger":
+                    book = self.ledger.totals if key in self.ledger.totals else self.ledger.latest
+                    book[key][self.node] = float(tensor)
+
     def score(self, merged: bool = False) -> None:
         """Measure this peer's model; distances to others are not known to a peer and stay empty."""
         start, latest, rows = time.perf_counter(), self.ledger.latest, np.array([self.row])
@@ -339,7 +370,7 @@ def trainers(world: World, nodes: Indices) -> list[Trainer]:
     return made
 
 
-def peers(world: World, nodes: Indices, ledger: Ledger, kind: type[Peer] = Peer) -> dict[int, Peer]:
+def peers(world: World, nodes: Indices, ledger: Ledger, kind: type[Node] = Node) -> dict[int, Node]:
     """These nodes as peers, at their starting points."""
     made = trainers(world, nodes)
     classmates = {t.architecture.signature: t for t in made}

@@ -1,0 +1,97 @@
+"""The certificates of peers: self-signed, each its own root of trust, and none able to sign for another."""
+
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from coterie.errors import PeerError
+
+SERVER = "coterie-peer"
+"""The host in every certificate. TLS wants one; who is meant the certificate itself tells, so addresses may change."""
+LIFETIME = timedelta(days=3652)
+SKEW = timedelta(days=1)
+ASK = "Ask its owner for the file that `coterie peer init` or `coterie peer rotate` wrote."
+LEAKED = "Who could read it can pose as its owner, who should make another with `coterie peer rotate`."
+
+_UNUSED = ["content_commitment", "key_encipherment", "data_encipherment", "key_agreement"]
+_UNUSED += ["key_cert_sign", "crl_sign", "encipher_only", "decipher_only"]
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    """A fresh private key."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def key_text(key: ec.EllipticCurvePrivateKey) -> str:
+    """A private key as PEM."""
+    form = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return key.private_bytes(serialization.Encoding.PEM, *form).decode()
+
+
+def certify(key: ec.EllipticCurvePrivateKey, name: str, now: datetime | None = None) -> str:
+    """A self-signed certificate, as PEM, for ten years from yesterday, since clocks differ."""
+    begin = (now or datetime.now(UTC)) - SKEW
+    subject, public = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key.public_key()
+    serial = x509.random_serial_number()
+    made = x509.CertificateBuilder(subject, subject, public, serial, begin, begin + LIFETIME)
+    for extension, critical in _extensions(public):
+        made = made.add_extension(extension, critical)
+    return _plain(made.sign(key, hashes.SHA256()))
+
+
+def _extensions(key: ec.EllipticCurvePublicKey) -> list[tuple[x509.ExtensionType, bool]]:
+    """What the certificate of this key is for, and which of it is critical.
+
+    TLS takes a leaf for an issuer if only nothing says that its key signs no certificates: the key's usage says so.
+    """
+    usage = x509.KeyUsage(digital_signature=True, **dict.fromkeys(_UNUSED, False))
+    return [
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (usage, True),
+        (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), False),
+        (x509.SubjectAlternativeName([x509.DNSName(SERVER)]), False),
+        (x509.SubjectKeyIdentifier.from_public_key(key), False),
+        (x509.AuthorityKeyIdentifier.from_issuer_public_key(key), False),
+    ]
+
+
+def checked(text: str) -> str:
+    """A certificate somebody gave us in its plain form, if it is one that `certify` could have made.
+
+    Plain, because whatever else stands in the text would become a root of trust as well; and of this make alone,
+    because the owner of one that may sign could let others in.
+    """
+    if "PRIVATE KEY" in text:
+        raise PeerError("there is a private key in it", expected="certificates", cure=LEAKED)
+    try:
+        (made,) = x509.load_pem_x509_certificates(text.encode())
+        made.verify_directly_issued_by(made)
+        key, found = made.public_key(), [(each.value, each.critical) for each in made.extensions]
+    except Exception as error:  # of a dozen kinds, for all the ways of not being a certificate
+        raise PeerError("not a peer's certificate", got=type(error).__name__, cure=ASK) from None
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise PeerError("not a peer's certificate", expected="a P-256 key", got="another", cure=ASK)
+    if found != _extensions(key):
+        what = "a peer's certificate may prove its owner, not sign for others or serve for anything else"
+        raise PeerError(what, cure=ASK)
+    return _plain(made)
+
+
+@lru_cache(maxsize=4096)
+def parsed(text: str) -> x509.Certificate:
+    """A PEM certificate, read."""
+    return x509.load_pem_x509_certificate(text.encode())
+
+
+@lru_cache(maxsize=4096)
+def fingerprint(text: str) -> str:
+    """SHA-256 of a PEM certificate's DER form, in hexadecimal."""
+    return parsed(text).fingerprint(hashes.SHA256()).hex()
+
+
+def _plain(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()

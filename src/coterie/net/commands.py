@@ -1,0 +1,97 @@
+"""The commands that make a peer and choose its neighbours: `coterie peer init`, `add`, `remove`, `rotate`."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from coterie.errors import PeerError
+from coterie.terminal import print_paths
+
+if TYPE_CHECKING:
+    from coterie.net.identity import Home
+
+Folder = Annotated[str | None, Parameter(help="the peer's folder (else COTERIE_HOME, else coterie-peer)")]
+
+
+def folder(home: str | None) -> Path:
+    """Where the peer lives: as said, else as the environment says, else in `coterie-peer`."""
+    return Path(home or os.environ.get("COTERIE_HOME") or "coterie-peer")
+
+
+def init(
+    *,
+    name: Annotated[str, Parameter(help="what neighbours call this peer, such as alice")],
+    listen: Annotated[str, Parameter(help="HOST:PORT to listen on, such as 0.0.0.0:7001")],
+    address: Annotated[str | None, Parameter(help="HOST:PORT that others dial (else found out)")] = None,
+    home: Folder = None,
+) -> int:
+    """Make a peer: a folder with its key, and a card for its neighbours."""
+    from coterie.net.identity import Home, check_name
+
+    card = Path(f"{check_name(name)}.peer")
+    if os.path.lexists(card):  # seen before the key is made, so that a failure leaves nothing behind
+        raise PeerError(f"{card} is in the way", cure="Move it, or go to another folder.")
+    if not os.access(".", os.W_OK):
+        raise PeerError(f"cannot write {card} here", cure="Go to a folder of your own.")
+    made = Home.create(folder(home), name, listen, address)
+    made.card.write(card)
+    print_paths({"card": card, "folder": made.path, "address": made.address, "fingerprint": made.card.fingerprints[0]})
+    print(f"Give {card} to each neighbour, who says `coterie peer add {card}`, and add theirs the same way.")
+    print(
+        f"The card is no secret, but see that it arrives unchanged. {made.path / 'key.pem'} never leaves this machine."
+    )
+    return 0
+
+
+def add(
+    card: Annotated[str, Parameter(help="a neighbour's card, such as bob.peer")],
+    /,
+    *more: Annotated[str, Parameter(help="more cards", negative=())],
+    replace: Annotated[bool, Parameter(help="take another card of a known neighbour", negative=())] = False,
+    home: Folder = None,
+) -> int:
+    """Make neighbours of the peers whose cards these are."""
+    from coterie.net.identity import Card
+
+    here, cards = _open(home), [Card.read(path) for path in (card, *more)]
+    for each in cards:
+        here.add(each, replace=replace)
+        print_paths({each.name: f"{each.address}  {each.fingerprints[0]}"})
+    return 0
+
+
+def remove(name: Annotated[str, Parameter(help="a neighbour's name")], /, *, home: Folder = None) -> int:
+    """Trust a neighbour no more."""
+    here = _open(home)
+    here.remove(name)
+    print(f"{name} is no neighbour of {here.name} any more.")
+    return 0
+
+
+def rotate(
+    *,
+    finish: Annotated[
+        bool, Parameter(help="use the new key, once all neighbours have the new card", negative=())
+    ] = False,
+    home: Folder = None,
+) -> int:
+    """Renew the peer's key in two steps, so that no neighbour is lost on the way."""
+    here = _open(home)
+    card = Path(f"{here.name}.peer")
+    made = here.finish_rotation() if finish else here.rotate()
+    made.write(card)
+    print_paths({"card": card, "fingerprint": made.fingerprints[0]})
+    if finish:
+        print("The new key is in use from the peer's next start on. Neighbours may add the new card, but need not.")
+    else:
+        print(f"The old key is still in use. Each neighbour says `coterie peer add {card} --replace` and starts anew;")
+        print("when all have done so, say `coterie peer rotate --finish`.")
+    return 0
+
+
+def _open(home: str | None) -> "Home":
+    from coterie.net.identity import Home
+
+    return Home(folder(home))

@@ -1,0 +1,243 @@
+"""A peer's mail room: what it takes in, what it refuses, and how long it waits. It knows no sockets."""
+
+import asyncio
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from coterie.contract import Fields, Message
+from coterie.engines._node import Added, Came, Node, Parcel
+from coterie.net.wire import Refused
+from coterie.protocols import Heard
+
+SHORTEST_DEADLINE = 1.0
+AHEAD = 1
+"""How many rounds ahead of mine a neighbour may be: it can have ended my round, but not another without me."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How a peer waits for its neighbours."""
+
+    mode: Literal["sync", "async"] = "sync"
+    deadline: float = 30.0
+    """Seconds to wait for neighbours while nothing is known of how long rounds take."""
+    stretch: float = 4.0
+    """Later: this many times what rounds have taken."""
+    quorum: int = 0
+    """After the deadline a merge still waits for so many models."""
+    discount: float = 1.0
+    """What a model's weight is multiplied with for each round that it is behind (asynchronous mode)."""
+
+
+@dataclass
+class Envelope:
+    """What the header of a delivery says, once it has been checked."""
+
+    sender: int
+    round: int
+    tag: str
+    architecture: str
+    size: float
+
+
+@dataclass
+class Neighbour:
+    """What a peer knows of one neighbour."""
+
+    alive: bool = False
+    round: int = 0
+    finished: bool = False
+    excused: bool = False
+    """It missed a deadline: nobody waits for it until it is heard again."""
+
+
+@dataclass
+class Box:
+    """The mail of one round and tag."""
+
+    heard: Heard
+    parcels: dict[int, Parcel] = field(default_factory=dict)
+    """What must be kept; what can be added up on arrival is in `heard` alone."""
+    bytes: dict[int, int] = field(default_factory=dict)
+    """Who has sent how much; 0 from those who had nothing to say."""
+    closed: bool = False
+
+
+class Desk:
+    """Takes what neighbours send, once each and in its time, and hands it to the node."""
+
+    def __init__(
+        self, node: Node, neighbours: Iterable[int], timing: Timing, rounds: int, spool: Path, keep: bool
+    ) -> None:
+        self.node, self.timing, self.rounds, self.spool, self.keep = node, timing, rounds, spool, keep
+        self.neighbours = {n: Neighbour() for n in neighbours}
+        self.round = 0
+        self.audible: set[int] = set()
+        """Whom injected faults let through this round."""
+        self.changed = asyncio.Event()
+        self.missed: Callable[[int], None] = lambda sender: None
+        self.staleness: list[int] = []
+        self._boxes: dict[tuple[int, str], Box] = {}
+        self._newest: dict[int, Envelope] = {}
+        self._last: dict[tuple[int, str], int] = {}
+        self._took: deque[float] = deque(maxlen=9)
+        self._lock = asyncio.Lock()
+        if timing.mode == "async":
+            spool.mkdir(parents=True, exist_ok=True)
+
+    # Rounds.
+
+    def begin(self, round: int, audible: Iterable[int]) -> None:
+        """A round begins: older mail is of no use any more."""
+        self.round, self.audible = round, set(audible)
+        self._began, self._waited = time.monotonic(), False
+        self._boxes = {key: box for key, box in self._boxes.items() if key[0] >= round}
+        self.staleness = []
+
+    def end(self) -> None:
+        """A round is over; one that waited in vain says nothing of how long rounds take."""
+        if not self._waited:
+            self._took.append(time.monotonic() - self._began)
+
+    @property
+    def round_seconds(self) -> float:
+        """What a round takes, as far as is known."""
+        return statistics.median(self._took) if self._took else 0.0
+
+    @property
+    def deadline(self) -> float:
+        """Seconds to wait for neighbours now."""
+        if len(self._took) < 3:
+            return self.timing.deadline
+        return max(SHORTEST_DEADLINE, self.timing.stretch * self.round_seconds)
+
+    def front(self) -> int:
+        """The round that at least half of the neighbours at work have reached; 0 if there are none."""
+        rounds = sorted((n.round for n in self.neighbours.values() if n.alive and not n.finished), reverse=True)
+        return rounds[len(rounds) // 2] if rounds else 0
+
+    # Taking mail in.
+
+    def judge(self, envelope: Envelope) -> None:
+        """Refuse what comes twice, too late or too early."""
+        sender, round, tag = envelope.sender, envelope.round, envelope.tag
+        if not 1 <= round <= self.rounds:
+            raise Refused("future" if round else "past", f"round {round} of {self.rounds}")
+        if self.timing.mode == "async":
+            if round <= self._last.get((sender, tag), 0):
+                raise Refused("duplicate", f"round {round} ({tag}), heard already or overtaken")
+            return
+        if round < self.round:
+            raise Refused("past", f"round {round}, mine is {self.round}")
+        if round > max(self.round, 1) + AHEAD:
+            raise Refused("future", f"round {round}, mine is {self.round}")
+        box = self._boxes.get((round, tag))
+        if box and sender in box.bytes:
+            raise Refused("duplicate", f"round {round} ({tag}), heard already")
+        if box and box.closed:
+            raise Refused("past", f"round {round} ({tag}), already merged")
+        if sender not in self.neighbours:
+            raise Refused("stranger", "not a neighbour")
+
+    async def put(self, envelope: Envelope, fields: Fields) -> None:
+        """Take a complete and sound message in: added up at once if it can be, kept else."""
+        async with self._lock:
+            self.judge(envelope)
+            message = Message(fields, torch.tensor([envelope.size]), envelope.round)
+            parcel = Parcel(envelope.sender, envelope.architecture, message)
+            if self.timing.mode == "async":
+                await asyncio.to_thread(self._store, envelope, parcel)
+            else:
+                box = self._box(envelope.round, envelope.tag)
+                if fields and self.keep:
+                    box.parcels[envelope.sender] = parcel
+                elif fields and isinstance(box.heard, Added):
+                    await asyncio.to_thread(_add, box.heard, parcel)
+                box.bytes[envelope.sender] = parcel.bytes
+        self.neighbours[envelope.sender].excused = False
+        self.changed.set()
+
+    def _box(self, round: int, tag: str) -> Box:
+        return self._boxes.setdefault((round, tag), Box(self.node.gathering()))
+
+    def _store(self, envelope: Envelope, parcel: Parcel) -> None:
+        """Asynchronous mode: the newest message of each neighbour waits on disk, so that memory does not grow."""
+        self._last[envelope.sender, envelope.tag] = envelope.round
+        if parcel.message.fields:
+            save_file(parcel.message.fields, self._file(envelope.sender))
+            self._newest[envelope.sender] = envelope
+
+    def _file(self, sender: int) -> Path:
+        return self.spool / f"{sender}.safetensors"
+
+    # Handing mail out.
+
+    async def receive(self, senders: list[int], tag: str) -> Heard:
+        """What came from these senders: when all who can be waited for have been heard, or the deadline has passed."""
+        if self.timing.mode == "async":
+            async with self._lock:
+                return await asyncio.to_thread(self._take_newest, senders)
+        box, start, deadline = self._box(self.round, tag), time.monotonic(), self.deadline
+        while True:
+            self.changed.clear()
+            missing = [s for s in senders if s in self.audible and s not in box.bytes]
+            waiting = [s for s in missing if self._awaited(s)]
+            left = start + deadline - time.monotonic()
+            if not missing or self.front() > self.round:
+                break
+            if self._heard(box) >= min(self.timing.quorum, len(senders)) and (not waiting or left <= 0):
+                break
+            try:
+                await asyncio.wait_for(self.changed.wait(), max(min(left, 1.0), 0.05))
+            except TimeoutError:
+                continue
+        for sender in waiting:
+            self._waited = True
+            self.neighbours[sender].excused = True
+            self.missed(sender)
+        async with self._lock:
+            box.closed = True
+        amount = sum(box.bytes[s] for s in senders if s in box.bytes)
+        self.node.ledger.totals["received_bytes"][self.node.node] += amount
+        return Came({s: box.parcels[s] for s in senders if s in box.parcels}) if self.keep else box.heard
+
+    def _awaited(self, sender: int) -> bool:
+        neighbour = self.neighbours[sender]
+        return neighbour.alive and not neighbour.excused and not (neighbour.finished and neighbour.round < self.round)
+
+    def _heard(self, box: Box) -> int:
+        return len(box.parcels) if self.keep else len(box.heard)
+
+    def _take_newest(self, senders: list[int]) -> Heard:
+        heard, kept = self.node.gathering(), {}
+        for sender in sorted(set(senders) & set(self._newest) & self.audible):
+            envelope = self._newest.pop(sender)
+            fields: dict[str, Tensor] = load_file(self._file(sender))
+            self._file(sender).unlink()
+            parcel = Parcel(
+                sender, envelope.architecture, Message(fields, torch.tensor([envelope.size]), envelope.round)
+            )
+            behind = max(self.round - envelope.round, 0)
+            self.staleness.append(behind)
+            self.node.ledger.totals["received_bytes"][self.node.node] += parcel.bytes
+            if self.keep:
+                kept[sender] = parcel
+            else:
+                heard.add(parcel, self.timing.discount**behind)
+        return Came(kept) if self.keep else heard
+
+
+def _add(heard: Added, parcel: Parcel) -> None:
+    try:
+        heard.add(parcel)
+    except (KeyError, RuntimeError) as error:  # fields that may occur, but not in this combination
+        raise Refused("fields", f"the rule cannot take them: {error}") from None

@@ -1,0 +1,390 @@
+"""Who a peer is: its key, its certificate, the cards of its neighbours, and the TLS that follows from them."""
+
+import ipaddress
+import os
+import re
+import secrets
+import socket
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from coterie.errors import PeerError
+from coterie.net.certificates import ASK, LEAKED, SERVER, certify, checked, fingerprint, key_text, new_key, parsed
+
+LARGEST = 64 * 1024
+"""Bytes of a card; a real one has about one thousand."""
+SOON = timedelta(days=14)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?")
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a peer tells others about itself: a name, where to dial, and its certificates, newest first."""
+
+    name: str
+    address: str
+    certificates: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        host, _ = split_address(self.address)
+        if _anywhere(host):
+            cure = "Name the host as others reach it, with --address HOST:PORT."
+            raise PeerError("nobody can dial this address", expected="a host", got=_quoted(self.address), cure=cure)
+        if len(self.certificates) not in (1, 2):
+            got = f"{len(self.certificates)}"
+            raise PeerError("a card has one certificate, or two while rotating", got=got, cure=ASK)
+        object.__setattr__(self, "certificates", tuple(checked(text) for text in self.certificates))
+
+    @property
+    def fingerprints(self) -> tuple[str, ...]:
+        """SHA-256 of each certificate, in hexadecimal."""
+        return tuple(map(fingerprint, self.certificates))
+
+    @property
+    def expiry(self) -> datetime:
+        """When the newest certificate ends."""
+        return parsed(self.certificates[0]).not_valid_after_utc
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the card as a small TOML file."""
+        listed = "".join(f"'''\n{text}''',\n" for text in self.certificates)
+        about = "# A peer's card: `coterie peer add` makes it a neighbour."
+        _write(Path(path), f'{about}\nname = "{self.name}"\naddress = "{self.address}"\ncertificates = [\n{listed}]\n')
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> "Card":
+        """Read a card that somebody gave us, and believe none of it."""
+        table = _table(Path(path), ("name", "address", "certificates"), ASK)
+        listed = table["certificates"]
+        if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
+            raise PeerError(f"{path} is damaged", expected="a list of certificates", got=_quoted(listed), cure=ASK)
+        try:
+            return cls(table["name"], table["address"], tuple(listed))
+        except PeerError as error:
+            raise PeerError(f"{path}: {error}") from None
+
+
+class Home:
+    """A peer's folder: `peer.toml`, `key.pem` (which never leaves it), `certificate.pem`, and `neighbours/NAME.peer`.
+
+    While rotating, `key-next.pem` and `certificate-next.pem` stand beside.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        if not (self.path / "peer.toml").is_file():
+            cure = "Make one with `coterie peer init`, or name another folder with --home."
+            raise PeerError("no peer lives here", expected="a folder with peer.toml", got=str(path), cure=cure)
+        table = _table(self.path / "peer.toml", ("name", "listen", "address"), "Mend it by hand.")
+        self.name: str = check_name(table["name"])
+        self.listen: str = table["listen"]
+        self.address: str = table["address"]
+        split_address(self.listen)
+        split_address(self.address)
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], name: str, listen: str, address: str | None = None) -> "Home":
+        """Make a peer with a fresh key; an identity that is there already stays as it is."""
+        folder = Path(path)
+        for file in ("key.pem", "certificate.pem", "peer.toml"):
+            if os.path.lexists(folder / file):
+                cure = "Name another folder with --home; to renew the key, `coterie peer rotate`."
+                raise PeerError("a peer lives here already", got=str(folder / file), cure=cure)
+        key = new_key()
+        card = Card(check_name(name), address or _reachable(listen), (certify(key, name),))
+        split_address(listen)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / "neighbours").mkdir(exist_ok=True)
+        _write(folder / "key.pem", key_text(key), 0o600)
+        _write(folder / "certificate.pem", card.certificates[0])
+        # Last: without it nobody lives here.
+        _write(folder / "peer.toml", f'name = "{name}"\nlisten = "{listen}"\naddress = "{card.address}"\n')
+        return cls(folder)
+
+    @property
+    def rotating(self) -> bool:
+        """Whether a new certificate stands beside the one in use."""
+        return (self.path / "certificate-next.pem").exists()
+
+    @property
+    def certificate(self) -> str:
+        """The certificate in use, as PEM."""
+        return _own(self.path / "certificate.pem")
+
+    @property
+    def key(self) -> bytes:
+        """The key in use, as PEM; refused when others could have read it."""
+        return _private(self.path / "key.pem")
+
+    @property
+    def card(self) -> Card:
+        """The card to give to others."""
+        beside = (_own(self.path / "certificate-next.pem"),) if self.rotating else ()
+        return Card(self.name, self.address, (*beside, self.certificate))
+
+    @property
+    def neighbours(self) -> dict[str, Card]:
+        """Whom we trust, read from their cards and sorted by name."""
+        cards = {path.stem: Card.read(path) for path in sorted((self.path / "neighbours").glob("[!.]*.peer"))}
+        for stem, card in cards.items():
+            if card.name != stem:
+                cure = f"Take it away with `coterie peer remove {stem}`."
+                raise PeerError(f"{stem}.peer is another's card", expected=stem, got=card.name, cure=cure)
+        return dict(sorted(cards.items()))
+
+    def add(self, card: Card, replace: bool = False) -> None:
+        """Make a peer our neighbour, or with `replace` give one we know another card."""
+        mine = self.card
+        if card.name.casefold() == mine.name.casefold() or set(card.fingerprints) & set(mine.fingerprints):
+            cure = "Peers that are to be neighbours need names and keys of their own."
+            raise PeerError("a peer is no neighbour of itself", got=card.name, cure=cure)
+        for name, known in self.neighbours.items():
+            if name != card.name and set(card.fingerprints) & set(known.fingerprints):
+                cure = f"First `coterie peer remove {name}`, if it has a new name."
+                raise PeerError(f"{card.name} has the certificate of {name}", cure=cure)
+            if name != card.name and name.casefold() == card.name.casefold():  # one file, where case does not count
+                raise PeerError(f"{card.name} and {name} are too alike", cure="Choose names that differ in letters.")
+            if name == card.name and card != known and not replace:
+                cure = "If it is really the same peer, for example after rotating its key: --replace."
+                raise PeerError(f"another card of {name} is known", cure=cure)
+        (self.path / "neighbours").mkdir(exist_ok=True)
+        card.write(self._neighbour(card.name))
+
+    def remove(self, name: str) -> None:
+        """Trust a neighbour no more."""
+        path = self._neighbour(check_name(name))
+        if not path.exists():
+            known = ", ".join(sorted(p.stem for p in path.parent.glob("*.peer")))
+            raise PeerError("no such neighbour", expected=known or "a neighbour (there is none)", got=name)
+        path.unlink()
+
+    def _neighbour(self, name: str) -> Path:
+        return self.path / "neighbours" / f"{name}.peer"
+
+    def rotate(self) -> Card:
+        """Let a new key and certificate stand beside the old, which is still in use; the card lists both.
+
+        A second call while rotating changes nothing: neighbours may trust the new certificate by now.
+        """
+        if not self.rotating:
+            key = new_key()
+            _write(self.path / "key-next.pem", key_text(key), 0o600)
+            _write(self.path / "certificate-next.pem", certify(key, self.name))
+        return self.card
+
+    def finish_rotation(self) -> Card:
+        """Put the new key and certificate in use; the card lists the new certificate alone.
+
+        When interrupted between the two files, it can be called again.
+        """
+        if not self.rotating:
+            raise PeerError("there is no rotation to finish", cure="Begin one with `coterie peer rotate`.")
+        key, beside = self.path / "key.pem", self.path / "key-next.pem"
+        _check_pair(beside if beside.exists() else key, self.path / "certificate-next.pem")
+        if beside.exists():
+            _rename(beside, key)
+        _rename(self.path / "certificate-next.pem", self.path / "certificate.pem")
+        return self.card
+
+    def check(self, now: datetime | None = None) -> list[str]:
+        """Refuse to go on with an identity that cannot work; warn of certificates that end soon."""
+        now = now or datetime.now(UTC)
+        _check_pair(self.path / "key.pem", self.path / "certificate.pem", self.rotating)
+        own = parsed(self.certificate)
+        if now < own.not_valid_before_utc:
+            cure = "Set this machine's clock."
+            raise PeerError("our certificate is not valid yet", got=f"{now:%Y-%m-%d %H:%M} UTC", cure=cure)
+        if now > own.not_valid_after_utc:
+            cure = "Renew it with `coterie peer rotate`, or set this machine's clock."
+            ended = f"one that ended on {own.not_valid_after_utc:%Y-%m-%d}"
+            raise PeerError("our certificate has expired", got=ended, cure=cure)
+        ends = {("our certificate", "renew it with `coterie peer rotate`"): own.not_valid_after_utc}
+        for name, card in self.neighbours.items():
+            ends[f"the certificate of {name}", "ask for a new card, and `coterie peer add --replace` it"] = card.expiry
+        return [
+            f"{whose} {'expired' if end < now else 'expires'} on {end:%Y-%m-%d}: {cure}"
+            for (whose, cure), end in ends.items()
+            if end < now + SOON
+        ]
+
+
+def server_credentials(home: Home) -> grpc.ServerCredentials:
+    """TLS for our server: a caller must own one of the neighbours' certificates."""
+    trusted = "".join(text for card in home.neighbours.values() for text in card.certificates)
+    if not trusted:
+        raise PeerError("this peer has no neighbours", cure="Add some with `coterie peer add NAME.peer`.")
+    pair = (home.key, home.certificate.encode())
+    return grpc.ssl_server_credentials([pair], root_certificates=trusted.encode(), require_client_auth=True)
+
+
+def channel(home: Home, card: Card, options: Sequence[tuple[str, Any]] = ()) -> grpc.aio.Channel:
+    """A TLS channel to a neighbour: who answers must own one of the card's certificates, wherever that is.
+
+    Nothing signed by their keys will do: a card holds no certificate that TLS would take for an issuer.
+    """
+    credentials = grpc.ssl_channel_credentials("".join(card.certificates).encode(), home.key, home.certificate.encode())
+    fixed = [("grpc.ssl_target_name_override", SERVER), ("grpc.enable_http_proxy", 0)]
+    # With its scheme, because a host called "unix" would else be a socket in the file system.
+    return grpc.aio.secure_channel(f"dns:///{card.address}", credentials, options=[*options, *fixed])
+
+
+def caller(context: grpc.aio.ServicerContext, neighbours: Mapping[str, Card]) -> str:
+    """The name of the neighbour who calls: the one on whose card the certificate is, whatever that says of itself."""
+    from coterie.net.wire import Refused  # here, because it brings torch, which `coterie peer add` does not need
+
+    shown = list(context.auth_context().get("x509_pem_cert") or ())
+    if len(shown) != 1:
+        raise Refused("stranger", "no certificate")
+    try:
+        seen = fingerprint(shown[0].decode("ascii"))
+    except ValueError:
+        raise Refused("stranger", "a damaged certificate") from None
+    for name, card in neighbours.items():
+        if seen in card.fingerprints:
+            return name
+    raise Refused("stranger", f"a certificate on no card: {seen}")
+
+
+def split_address(address: object) -> tuple[str, int]:
+    """Host (without brackets) and port of HOST:PORT."""
+    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+    if not (re.fullmatch(r"[0-9]{1,5}", port) and _is_host(host)):
+        cure = "Write an IPv6 address in brackets: [::1]:7001."
+        raise PeerError("not an address", expected="HOST:PORT", got=_quoted(address), cure=cure)
+    if not 0 < int(port) < 65536:
+        cure = "Others must know where to dial: choose one, such as 7001."
+        raise PeerError("not a port", expected="1 to 65535", got=port, cure=cure)
+    return host.strip("[]"), int(port)
+
+
+def _is_host(host: str) -> bool:
+    if host.startswith("[") and host.endswith("]"):
+        try:
+            return ipaddress.IPv6Address(host[1:-1]).scope_id is None  # a scope means something on one machine only
+        except ValueError:
+            return False
+    return _HOST.fullmatch(host) is not None
+
+
+def _anywhere(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _reachable(listen: str) -> str:
+    """Where others reach who listens here: the same, or for "everywhere" the outgoing interface, or the host's name."""
+    host, port = split_address(listen)
+    if not _anywhere(host):
+        return listen
+    ways = [(socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")][: 2 if ":" in host else 1]
+    for family, somewhere in ways:
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((somewhere, 9))  # chooses a route and sends nothing; these addresses are nobody's
+                found = ipaddress.ip_address(probe.getsockname()[0])
+        except (OSError, ValueError):
+            continue
+        if not (found.is_loopback or found.is_link_local or found.is_unspecified):
+            return f"{found}:{port}" if found.version == 4 else f"[{found}]:{port}"
+    return f"{socket.gethostname()}:{port}"
+
+
+def check_name(name: object) -> str:
+    """The name, if it is one that can be a file's and a certificate's."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        expected = "up to 63 letters, digits, '_', '.' and '-', the first a letter or digit"
+        raise PeerError("not a peer's name", expected=expected, got=_quoted(name))
+    return name
+
+
+def _quoted(value: object) -> str:
+    """What somebody wrote, short and without control characters."""
+    return ascii(value)[:80]
+
+
+def _table(path: Path, keys: tuple[str, ...], cure: str) -> dict[str, Any]:
+    """A small TOML file with exactly these keys."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(LARGEST + 1)
+    except OSError as error:
+        raise PeerError(f"cannot read {path}", got=error.strerror or str(error), cure=cure) from None
+    if len(content) > LARGEST:
+        raise PeerError(f"{path} is too large", expected=f"at most {LARGEST} bytes", cure=cure)
+    if b"PRIVATE KEY" in content:
+        raise PeerError(f"there is a private key in {path}", cure=LEAKED)
+    try:
+        table = tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise PeerError(f"{path} is damaged", expected="TOML", got=_quoted(str(error)), cure=cure) from None
+    if set(table) != set(keys):
+        raise PeerError(f"{path} is damaged", expected=", ".join(keys), got=_quoted(sorted(table)), cure=cure)
+    return table
+
+
+def _own(path: Path) -> str:
+    try:
+        return checked(path.read_text("ascii"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise PeerError(f"cannot read {path}", got=str(error), cure="Bring it back from a backup.") from None
+    except PeerError as error:
+        raise PeerError(f"{path}: {error}") from None
+
+
+def _private(path: Path) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode & 0o777
+            if os.name == "posix" and mode & 0o077:
+                cure = f"`chmod 600 {path}`; if others may have read it, `coterie peer rotate`."
+                raise PeerError(f"others may read {path}", expected="mode 600", got=f"{mode:o}", cure=cure)
+            return file.read(LARGEST)
+    except OSError as error:
+        cure = "Bring it back from a backup."
+        raise PeerError(f"cannot read {path}", got=error.strerror or str(error), cure=cure) from None
+
+
+def _check_pair(key: Path, certificate: Path, rotating: bool = False) -> None:
+    try:
+        public = load_pem_private_key(_private(key), password=None).public_key()
+    except (ValueError, TypeError):
+        raise PeerError(f"{key} is damaged", cure="Bring it back from a backup.") from None
+    if public != parsed(_own(certificate)).public_key():
+        cure = "Go on with `coterie peer rotate --finish`." if rotating else "Bring both back from a backup."
+        raise PeerError(f"{key} and {certificate} do not belong together", cure=cure)
+
+
+def _write(path: Path, text: str, mode: int = 0o644) -> None:
+    """Write a file that is there in full or not at all, and never more open than `mode`."""
+    making = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    try:
+        with open(os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        _rename(making, path)
+    finally:
+        making.unlink(missing_ok=True)
+
+
+def _rename(source: Path, target: Path) -> None:
+    """Rename, and let it reach the disk before what comes next."""
+    os.replace(source, target)
+    if os.name == "posix":
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,473 @@
+"""The wires of a peer: a server that neighbours call, and a line to each of them. All of it is mutual TLS.
+
+Each peer follows each neighbour: one long call that begins with the agreement on versions and configuration and goes on
+with a pulse, which tells the neighbour's round and that it lives. Models travel in calls of their own, each answered by
+a receipt. A model is encoded once however many neighbours get it, and is offered again to a neighbour who restarts.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import random
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from coterie.contract import Fields
+from coterie.engines._node import Parcel
+from coterie.errors import PeerError
+from coterie.net import wire
+from coterie.net.desk import Desk, Envelope
+from coterie.net.identity import Card, Home, caller, channel, server_credentials
+from coterie.net.logs import say
+from coterie.net.status import Neighbour, Status
+from coterie.net.wire import CHUNK, VERSION, Expected, Receiver, Refused
+from coterie.net.wire_pb2 import Header, Hello, Receipt, Welcome
+
+SERVICE = "coterie.v1.Peers"
+PULSE = 1.0
+SILENCE = 4.0
+"""A neighbour without a pulse for so many seconds is taken for dead until it is heard again."""
+STALL = 10.0
+"""Seconds that a stream may stand still."""
+SLOWEST = 64 * 1024
+"""Bytes a second that a stream must make on the whole."""
+STREAMS = 2
+"""Streams that one neighbour may have open."""
+STAGED = 4
+"""Staging buffers of all neighbours together; further streams wait, and their senders with them."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+ALIVE = [
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 4_000),
+    ("grpc.http2.ping_timeout_ms", 4_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.max_receive_message_length", CHUNK + 1024),
+    ("grpc.max_send_message_length", CHUNK + 1024),
+]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What neighbours must have in common."""
+
+    shared: dict[str, str]
+    """Setting -> its value as JSON."""
+    codes: dict[str, str]
+    """The architectures that the configuration allows: short code -> signature."""
+
+    @property
+    def digest(self) -> str:
+        return sha256(json.dumps([self.shared, sorted(self.codes)], sort_keys=True).encode()).hexdigest()
+
+    def hello(self, session: str, round: int, finished: bool) -> Hello:
+        """What a peer says first."""
+        return Hello(
+            version=VERSION,
+            session=session,
+            digest=self.digest,
+            shared=self.shared,
+            signatures=sorted(self.codes),
+            round=round,
+            finished=finished,
+        )
+
+
+def disagreement(mine: Hello, theirs: Hello) -> str | None:
+    """Why two peers cannot work together, if so, in the words of the first."""
+    if mine.version != theirs.version:
+        return f"protocol version: mine {mine.version}, theirs {theirs.version}"
+    if mine.digest == theirs.digest:
+        return None
+    if difference := wire.hello_mismatch(dict(mine.shared), dict(theirs.shared)):
+        return difference
+    return f"model signature: mine {list(mine.signatures)[:8]}, theirs {list(theirs.signatures)[:8]}"
+
+
+@dataclass
+class Outgoing:
+    """A message on its way to some neighbours."""
+
+    serial: int
+    round: int
+    tag: str
+    header: bytes
+    payload: memoryview
+    bytes: int
+    targets: set[int]
+
+
+@dataclass
+class Link:
+    """One neighbour, and how far the exchange with it is."""
+
+    number: int
+    card: Card
+    status: Neighbour
+    session: str = ""
+    """Of the neighbour's process, as it said when it began to follow us."""
+    streams: int = 0
+    followers: int = 0
+    settled: set[int] = field(default_factory=set)
+    """Outgoing messages (their serials) that need no further try."""
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    sending: bool = False
+
+
+class Links:
+    """All wires of one peer."""
+
+    def __init__(
+        self,
+        home: Home,
+        numbers: dict[str, int],
+        desk: Desk,
+        agreement: Agreement,
+        expected: Expected,
+        status: Status,
+        log: logging.Logger,
+    ) -> None:
+        self.home, self.desk, self.agreement, self.expected = home, desk, agreement, expected
+        self.status, self.log, self.session = status, log, secrets.token_hex(8)
+        self.cards = {name: card for name, card in home.neighbours.items() if name in numbers}
+        self.by_name = {n: Link(numbers[n], c, Neighbour(n, c.address)) for n, c in self.cards.items()}
+        self.by_number = {link.number: link for link in self.by_name.values()}
+        status.neighbours = {name: link.status for name, link in self.by_name.items()}
+        status.session = self.session
+        self.finished = False
+        self._moved = asyncio.Condition()
+        self._slots = asyncio.Semaphore(STAGED)
+        self._outgoing: list[Outgoing] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._server: Any = None
+        desk.missed = self._missed
+        self._signatures = {signature: code for code, signature in agreement.codes.items()}
+
+    async def open(self) -> None:
+        """Listen, and begin to call the neighbours."""
+        if not self.by_name:
+            return
+        self._loop = asyncio.get_running_loop()
+        self._server = grpc.aio.server(
+            options=[*ALIVE, ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", 4 * STREAMS)]
+        )
+        handlers = {
+            "Follow": grpc.unary_stream_rpc_method_handler(self._follow),
+            "Deliver": grpc.stream_unary_rpc_method_handler(self._deliver),
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        credentials = server_credentials(self.home)
+        try:
+            self._server.add_secure_port(self.home.listen, credentials)
+        except RuntimeError:
+            cure = "Is the port taken, or the address not this machine's? Choose another with `coterie peer init`."
+            raise PeerError(f"cannot listen on {self.home.listen}", cure=cure) from None
+        await self._server.start()
+        self._tasks = [asyncio.create_task(self._keep(link)) for link in self.by_name.values()]
+
+    async def close(self) -> None:
+        """Hang up."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._server is not None:
+            await self._server.stop(0.2)
+
+    async def announce(self, round: int, finished: bool = False) -> None:
+        """Tell the neighbours where we are; messages of earlier rounds need not be kept."""
+        self.finished = finished
+        oldest = round - 1 if self.desk.timing.mode == "sync" else round
+        self._outgoing = [o for o in self._outgoing if o.round >= oldest]
+        kept = {o.serial for o in self._outgoing}
+        for link in self.by_name.values():
+            link.settled &= kept
+        async with self._moved:
+            self._moved.notify_all()
+
+    def send(self, to: int, tag: str, parcel: Parcel | None) -> None:
+        """Send a message (or word that there is none) on its way; may be called from any thread."""
+        link = self.by_number[to]
+        fields: Fields = parcel.message.fields if parcel is not None else {}
+        last = self._outgoing[-1] if self._outgoing else None
+        if not (last and last.tag == tag and last.round == self.desk.round and self._sent is parcel):
+            payload = wire.encode(fields, self.expected.half) if fields else memoryview(b"")
+            architecture = parcel.architecture if parcel is not None else self.desk.node.trainer.architecture.signature
+            size = float(parcel.message.size) if parcel is not None else 0.0
+            code = self._signatures[architecture]
+            header = wire.header(self.session, self.desk.round, tag, code, size, payload)
+            amount = parcel.bytes // (2 if self.expected.half else 1) if parcel is not None else 0
+            self._serial += 1
+            last = Outgoing(self._serial, self.desk.round, tag, header.SerializeToString(), payload, amount, set())
+            self._outgoing = [*self._outgoing, last]
+            self._sent = parcel
+        assert last is not None
+        last.targets.add(to)
+        if link.status.alive:
+            self.desk.node.ledger.totals["sent_bytes"][self.desk.node.node] += last.bytes
+        self._loop.call_soon_threadsafe(link.wake.set)
+
+    _serial = 0
+    _sent: Parcel | None = None
+    """What was encoded last: the next neighbour probably gets the same."""
+
+    async def flush(self, seconds: float) -> None:
+        """Wait until the neighbours who are there have all that was sent to them."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and any(
+            link.status.alive and (link.sending or self._pending(link)) for link in self.by_name.values()
+        ):
+            await asyncio.sleep(0.02)
+
+    # Calling.
+
+    async def _keep(self, link: Link) -> None:
+        """Stay in touch with a neighbour for as long as this peer lives."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                options = [*ALIVE, ("grpc.use_local_subchannel_pool", 1)]
+                async with channel(self.home, link.card, options) as line:
+                    if await self._stay(link, line):
+                        pause = FIRST_PAUSE
+            except grpc.aio.AioRpcError as error:
+                self._trouble(link, f"{error.code().name.lower()}: {error.details()}")
+            except TimeoutError:
+                self._trouble(link, f"no sign of life for {SILENCE:g} s")
+            self._alive(link, False)
+            await asyncio.sleep(pause * random.uniform(0.7, 1.3))
+            pause = min(pause * 1.7, LONGEST_PAUSE)
+
+    async def _stay(self, link: Link, line: grpc.aio.Channel) -> bool:
+        """Follow a neighbour, and deliver to it, until the line breaks; False if it will not have us."""
+        hello = self._hello()
+        call = line.unary_stream(f"/{SERVICE}/Follow")(hello.SerializeToString())
+        welcome = Welcome.FromString(await _within(call.read(), STALL))
+        if not welcome.accepted:
+            self._disagree(link, welcome.reason)
+            await asyncio.sleep(LONGEST_PAUSE)
+            return False
+        self._hear(link, welcome)
+        delivering = asyncio.create_task(self._deliver_all(link, line))
+        try:
+            while True:
+                read = asyncio.create_task(call.read())
+                done, _ = await asyncio.wait({read, delivering}, timeout=SILENCE, return_when=asyncio.FIRST_COMPLETED)
+                if delivering in done:
+                    read.cancel()
+                    delivering.result()
+                if read not in done:
+                    read.cancel()
+                    raise TimeoutError
+                said = read.result()
+                if said is grpc.aio.EOF:
+                    return True
+                self._hear(link, Welcome.FromString(said))
+        finally:
+            delivering.cancel()
+            with contextlib.suppress(BaseException):
+                await delivering
+            call.cancel()
+
+    def _hear(self, link: Link, welcome: Welcome) -> None:
+        """A pulse: the neighbour lives, and this is its round."""
+        self._progress(link, welcome.round, welcome.finished)
+        self._alive(link, True)
+
+    def _progress(self, link: Link, round: int, finished: bool) -> None:
+        known = self.desk.neighbours[link.number]
+        link.status.round = known.round = min(round, self.desk.rounds)
+        known.finished = finished
+        link.status.last_heard = time.time()
+        if self._pending(link):
+            link.wake.set()
+        self.desk.changed.set()
+
+    def _alive(self, link: Link, alive: bool) -> None:
+        if alive != link.status.alive:
+            say(
+                self.log, logging.INFO, "neighbour is there" if alive else "neighbour is gone", neighbour=link.card.name
+            )
+        link.status.alive = self.desk.neighbours[link.number].alive = alive
+        self.desk.changed.set()
+
+    def _pending(self, link: Link) -> list[Outgoing]:
+        return [o for o in self._outgoing if link.number in o.targets and o.serial not in link.settled]
+
+    async def _deliver_all(self, link: Link, line: grpc.aio.Channel) -> None:
+        """Bring a neighbour what it is to have, as it comes up."""
+        deliver = line.stream_unary(f"/{SERVICE}/Deliver")
+        while True:
+            link.wake.clear()
+            for outgoing in self._pending(link):
+                link.sending = True
+                try:
+                    seconds = STALL + len(outgoing.payload) / SLOWEST
+                    receipt = Receipt.FromString(await deliver(_parts(outgoing), timeout=seconds))
+                finally:
+                    link.sending = False
+                self._settle(link, outgoing, receipt)
+            await link.wake.wait()
+
+    def _settle(self, link: Link, outgoing: Outgoing, receipt: Receipt) -> None:
+        if receipt.accepted:
+            link.status.sent += 1
+            link.status.sent_bytes += outgoing.bytes
+            self.status.sent_bytes += outgoing.bytes
+        elif receipt.reason not in ("duplicate", "past", "future"):
+            self._trouble(link, f"our message was refused: {receipt.reason} ({receipt.detail})")
+        if receipt.reason != "future":  # then it is offered again when the neighbour has come so far
+            link.settled.add(outgoing.serial)
+
+    def _trouble(self, link: Link, text: str) -> None:
+        if text != link.status.last_error:
+            say(self.log, logging.INFO, "trouble", neighbour=link.card.name, error=text)
+        link.status.last_error = text[:200]
+
+    def _disagree(self, link: Link, reason: str) -> None:
+        text = f"{link.card.name} and I do not agree: {reason}"
+        if text != link.status.last_error:
+            self.status.add_error(text)
+            say(self.log, logging.ERROR, "disagreement", neighbour=link.card.name, reason=reason)
+        link.status.last_error = text[:200]
+
+    def _missed(self, sender: int) -> None:
+        link = self.by_number[sender]
+        link.status.missed += 1
+        say(self.log, logging.WARNING, "missed the deadline", neighbour=link.card.name, round=self.desk.round)
+
+    # Being called.
+
+    async def _caller(self, context: grpc.aio.ServicerContext) -> Link:
+        try:
+            return self.by_name[caller(context, self.cards)]
+        except Refused as refusal:
+            say(self.log, logging.WARNING, "refused", reason=refusal.reason, detail=refusal.detail)
+            self.status.add_error(f"refused: {refusal}")
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "you are not my neighbour")
+            raise AssertionError("abort does not return") from None
+
+    async def _follow(self, request: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
+        """A neighbour begins to follow us: agree or refuse, then tell it our round again and again."""
+        link = await self._caller(context)
+        try:
+            hello = Hello.FromString(request)
+            if link.followers >= STREAMS:
+                raise Refused("too-many", "follows us already")
+        except DecodeError:
+            self._refuse(link, Refused("damaged", "a greeting that cannot be read"))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "damaged")
+        except Refused as refusal:
+            self._refuse(link, refusal)
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refusal.reason)
+        if objection := disagreement(self._hello(), hello):
+            self._disagree(link, objection)
+            self._refuse(link, Refused("disagreement", objection))
+            yield self._pulse(False, disagreement(hello, self._hello()) or "")
+            return
+        if hello.session != link.session:  # a new process: what it had is lost, and it may have it again
+            link.session = hello.session
+            link.settled.clear()
+        link.wake.set()
+        link.followers += 1
+        try:
+            while True:
+                yield self._pulse(True)
+                async with self._moved:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._moved.wait(), PULSE)
+        finally:
+            link.followers -= 1
+
+    def _hello(self) -> Hello:
+        return self.agreement.hello(self.session, self.desk.round, self.finished)
+
+    def _pulse(self, accepted: bool, reason: str = "") -> bytes:
+        said = Welcome(
+            accepted=accepted,
+            reason=reason,
+            version=VERSION,
+            session=self.session,
+            round=self.desk.round,
+            finished=self.finished,
+        )
+        text: bytes = said.SerializeToString()
+        return text
+
+    async def _deliver(self, parts: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> bytes:
+        """A neighbour brings a message: nothing of it counts before all of it is here and sound."""
+        link = await self._caller(context)
+        receipt = Receipt(accepted=True, round=self.desk.round, session=self.session, finished=self.finished)
+        link.streams += 1
+        try:
+            if link.streams > STREAMS:
+                raise Refused("too-many", f"{link.streams} streams at once")
+            receiver = Receiver(self.expected, lambda header: self._judge(link, header))
+            receiver.feed(await _next(parts) or b"")
+            async with self._slots:
+                await self._drain(receiver, parts)
+                header, fields = await asyncio.to_thread(receiver.finish)
+                await self.desk.put(self._envelope(link, header), fields)
+                link.status.received += 1
+                link.status.received_bytes += header.bytes
+                self.status.received_bytes += header.bytes
+                link.status.last_heard = time.time()
+        except Refused as refusal:
+            self._refuse(link, refusal)
+            receipt.accepted, receipt.reason, receipt.detail = False, refusal.reason, refusal.detail
+        finally:
+            link.streams -= 1
+        text: bytes = receipt.SerializeToString()
+        return text
+
+    async def _drain(self, receiver: Receiver, parts: AsyncIterator[bytes]) -> None:
+        start, came = time.monotonic(), 0
+        while part := await _next(parts):
+            receiver.feed(part)
+            came += len(part)
+            if time.monotonic() - start > STALL + came / SLOWEST:
+                raise Refused("slow", f"{came} bytes in {time.monotonic() - start:.0f} s")
+
+    def _judge(self, link: Link, header: Header) -> None:
+        if header.session != link.session:
+            raise Refused("session", "it has not greeted, or is not the process that did")
+        self.desk.judge(self._envelope(link, header))
+
+    def _envelope(self, link: Link, header: Header) -> Envelope:
+        signature = self.agreement.codes[header.architecture]
+        return Envelope(link.number, header.round, header.tag, signature, header.size)
+
+    def _refuse(self, link: Link, refusal: Refused) -> None:
+        """Count and log; what comes late or twice is nobody's fault and does not fill the log."""
+        link.status.refuse(refusal.reason, refusal.detail)
+        level = logging.DEBUG if refusal.reason in ("past", "future", "duplicate") else logging.WARNING
+        say(self.log, level, "refused", neighbour=link.card.name, reason=refusal.reason, detail=refusal.detail)
+
+
+async def _parts(outgoing: Outgoing) -> AsyncIterator[bytes]:
+    yield outgoing.header
+    for chunk in wire.chunks(outgoing.payload):
+        yield chunk
+
+
+async def _next(parts: AsyncIterator[bytes]) -> bytes | None:
+    """The stream's next part, None at its end; a stream that stands still is cut."""
+    try:
+        part: bytes = await _within(anext(parts), STALL)
+        return part
+    except StopAsyncIteration:
+        return None
+    except TimeoutError:
+        raise Refused("slow", f"nothing for {STALL:g} s") from None
+
+
+async def _within(what: Awaitable[Any], seconds: float) -> Any:
+    return await asyncio.wait_for(what, seconds)

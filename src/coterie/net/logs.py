@@ -1,0 +1,166 @@
+"""What a peer writes down: one JSON object per event in a file, and short lines for whoever is watching."""
+
+import contextlib
+import json
+import logging
+import math
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any
+
+from coterie.errors import PeerError
+
+FILE = "log.jsonl"
+LARGEST, FILES = 10_000_000, 3
+"""How large a log may grow, and how many of that size there are before the oldest is dropped."""
+
+LINE = 200
+"""How many characters of a text from elsewhere are kept."""
+
+ITEMS, DEPTH = 20, 3
+"""How much of a nested field is kept."""
+
+
+def setup(folder: Path, name: str, verbose: bool) -> logging.Logger:
+    """The log of a peer: everything to `folder/log.jsonl`, what matters to stderr (more if `verbose`)."""
+    logger = logging.getLogger(f"coterie.peer.{name}")
+    for handler in list(logger.handlers):  # a peer that starts again in this process does not log twice
+        if isinstance(handler.formatter, _Lines | _Short):
+            logger.removeHandler(handler)
+            handler.close()
+    logger.propagate = False  # names may hold dots: `a.b` is not a part of `a`
+    logger.setLevel(logging.DEBUG if verbose else logging.INFO)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = _File(folder / FILE, maxBytes=LARGEST, backupCount=FILES - 1, encoding="utf-8")
+    except OSError as error:
+        cure = "Give the peer a folder it may write to."
+        raise PeerError(f"cannot write a log to {folder} ({error.strerror or error})", cure=cure) from error
+    file.setFormatter(_Lines(name))
+    screen = _Screen()
+    screen.setLevel(logging.INFO if verbose else logging.WARNING)
+    screen.setFormatter(_Short(name))
+    logger.addHandler(file)
+    logger.addHandler(screen)
+    return logger
+
+
+def say(logger: logging.Logger, level: int, event: str, /, **fields: Any) -> None:
+    """Log an event with its fields, such as `say(log, logging.INFO, "merged", round=3, heard=4)`."""
+    logger.log(level, "%s", event, extra={"fields": fields})
+
+
+def clean(text: object, limit: int = LINE) -> str:
+    """Text that neither ends a line, nor steers a terminal, nor is long, whoever wrote it."""
+    line = str(text)
+    kept = line if len(line) <= limit else line[: limit - 1] + "…"
+    if kept.isprintable():
+        return kept
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in kept)
+
+
+def _safe(value: Any, depth: int = DEPTH) -> Any:
+    """A value fit for a log. Of tensors, bytes and other objects only the kind is told, of keys nothing."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if isinstance(value, str | Path):
+        return "<withheld>" if "-----BEGIN" in str(value) else clean(value)
+    if isinstance(value, BaseException):
+        return _safe(f"{type(value).__name__}: {value}")
+    if depth and isinstance(value, Mapping):
+        return {clean(k, 64): _safe(v, depth - 1) for k, v in list(value.items())[:ITEMS]}
+    if depth and isinstance(value, list | tuple | set | frozenset):
+        return [_safe(v, depth - 1) for v in list(value)[:ITEMS]]
+    return f"<{type(value).__name__}>"
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    given = getattr(record, "fields", None) or {}
+    fields = {clean(name, 64): _safe(value) for name, value in given.items()}
+    if record.exc_info and record.exc_info[1] is not None:
+        fields.setdefault("error", _safe(record.exc_info[1]))
+    return fields
+
+
+class _Lines(logging.Formatter):
+    """One JSON object a line, for machines."""
+
+    def __init__(self, peer: str) -> None:
+        super().__init__()
+        self.peer = peer
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, Any] = {
+            "time": when.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "event": _safe(record.getMessage()),
+            "peer": self.peer,
+        }
+        own = frozenset(line)  # a field does not pass for the time, the level, the event or the peer
+        line |= {f"{name}_" if name in own else name: value for name, value in _fields(record).items()}
+        if record.exc_info and record.exc_info[2] is not None:
+            line["where"] = _where(record.exc_info[2])
+        return json.dumps(line, allow_nan=False)
+
+
+class _Short(logging.Formatter):
+    """One short line, for people."""
+
+    def __init__(self, peer: str) -> None:
+        super().__init__()
+        self.peer = peer
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = time.strftime("%H:%M:%S", time.localtime(record.created))
+        level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
+        said = ", ".join(f"{name} {_word(value)}" for name, value in _fields(record).items())
+        return f"{when} {self.peer}: {level}{_safe(record.getMessage())}" + (f" ({said})" if said else "")
+
+
+class _Screen(logging.Handler):
+    """Whatever stderr is at the time: a live display may stand in for it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the line, if anybody is there to read it."""
+        with contextlib.suppress(OSError, ValueError):
+            print(self.format(record), file=sys.stderr)
+
+
+class _File(RotatingFileHandler):
+    """A log file whose troubles, such as a full disk, are told once and stop nobody."""
+
+    told = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say once that the log has a gap."""
+        if not self.told:
+            self.told = True
+            print(f"coterie: cannot write to {self.baseFilename}: {clean(sys.exc_info()[1])}", file=sys.stderr)
+
+
+def _where(trace: Any) -> list[str]:
+    """The places an error came through, the innermost last, without the values that were there."""
+    places = []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        places.append(f"{Path(code.co_filename).name}:{trace.tb_lineno} {code.co_name}")
+        trace = trace.tb_next
+    return places[-ITEMS:]
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,355 @@
+"""One peer: a node with its model, its wires, its records and its checkpoint, until all rounds are done."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from coterie import records
+from coterie.contract import Me, Message
+from coterie.engines import Ledger, World
+from coterie.engines._node import Node, Parcel, peers
+from coterie.engines._training import RowData, Trainer
+from coterie.errors import ConfigError, PeerError, RunError
+from coterie.experiment import Experiment
+from coterie.net import logs, status
+from coterie.net.desk import Desk, Timing
+from coterie.net.identity import Home
+from coterie.net.links import Agreement, Links
+from coterie.net.logs import say
+from coterie.net.wire import Expected
+from coterie.protocols import Heard
+
+SHARED = (
+    "model",
+    "rule",
+    "protocol",
+    "initialiser",
+    "start",
+    "objective",
+    "optimiser",
+    "keep_optimiser",
+    "clamp",
+    "rounds",
+    "links",
+    "presence",
+)
+"""Settings that neighbours must have in common; what is not here is each peer's own business."""
+
+LINGER = 15.0
+"""Seconds that a peer which has finished waits for its neighbours to take its last message."""
+LATE = 3.0
+"""Seconds that a peer waits for the rest of its neighbours once it sees that the others have gone on without it."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What one peer is to do."""
+
+    method: str
+    settings: Experiment
+    """One method, with every setting written out."""
+    seed: int
+    world: World
+    node: int
+    numbers: dict[str, int]
+    """Neighbours' names -> their numbers in the world's graph."""
+    home: Home
+    folder: Path
+    """Where checkpoint, records, status and log are."""
+    timing: Timing
+    half: bool = False
+    wait: float = 60.0
+    threads: int = 1
+    status_host: str = "127.0.0.1"
+    status_port: int = 0
+    verbose: bool = False
+
+
+class Stopped(Exception):
+    """The peer was asked to stop; its checkpoint stands."""
+
+
+def run(assignment: Assignment) -> pl.DataFrame:
+    """Be a peer until all rounds are done; gives this peer's records."""
+    return asyncio.run(Running(assignment).go())
+
+
+class Running:
+    """A peer at work."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self.a = a = assignment
+        a.folder.mkdir(parents=True, exist_ok=True)
+        torch.set_num_threads(a.threads)
+        self.log = logs.setup(a.folder, a.home.name, a.verbose)
+        self.status = status.Status(a.home.name, method=a.method, seed=a.seed, rounds=a.settings.rounds)
+        self.worker = ThreadPoolExecutor(1, "training", torch.set_num_threads, (a.threads,))
+        self.ledger = Ledger(a.world.job.nodes)
+        self.node = peers(a.world, np.array([a.node]), self.ledger)[a.node]
+        self.node.work = self._work  # type: ignore[method-assign]
+        rule, protocol = a.world.rule, a.world.protocol
+        keep = bool(getattr(protocol, "keeps", True) or rule.answers)
+        if rule.answers and a.timing.mode == "async":
+            cure = "Choose another rule, or --engine.mode sync."
+            raise ConfigError("a rule that answers each neighbour cannot run asynchronously", cure=cure)
+        if keep or rule.raw:
+            say(self.log, logging.INFO, "this rule or protocol keeps every neighbour's model", models=len(a.numbers))
+        spool = a.folder / "spool"
+        self.desk = Desk(self.node, a.numbers.values(), a.timing, a.settings.rounds, spool, keep)
+        codes = {_code(t): signature for signature, t in self.node.classmates.items()}
+        self.agreement = Agreement(shared(a), codes)
+        expected = vocabulary(a.world, self.node, a.settings.rounds, a.half)
+        self.links = Links(a.home, a.numbers, self.desk, self.agreement, expected, self.status, self.log)
+        self.rows = records.empty()
+
+    async def go(self) -> pl.DataFrame:
+        """Begin or go on, to the end or until asked to stop."""
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with contextlib.suppress(RuntimeError, ValueError):  # not in the main thread: whoever is there decides
+                loop.add_signal_handler(number, stop.set)
+        for warning in self.a.home.check():
+            say(self.log, logging.WARNING, warning)
+        page = await status.serve(self.status, self.a.status_host, self.a.status_port)
+        status.announce(self.a.folder, page.port, page.host)
+        working = asyncio.create_task(self._all())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                self.status.state = "stopped"
+                raise Stopped
+            return await working
+        except (Stopped, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            self.status.add_error(error)
+            say(self.log, logging.ERROR, "cannot go on", error=error)
+            raise
+        finally:
+            for task in (working, stopping):
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await working
+            await self.links.close()
+            self.worker.shutdown(wait=False, cancel_futures=True)
+            page.close()
+
+    async def _all(self) -> pl.DataFrame:
+        a, rounds = self.a, self.a.settings.rounds
+        done = await self._work(self._restore)
+        self.desk.round = done + 1
+        self.status.round = done
+        await self.links.open()
+        if done < rounds:
+            await self._gather(done + 1)
+        evaluated = set(a.settings.evaluated())
+        number = done
+        while number < rounds:
+            number = min(max(number + 1, self.desk.front()), rounds)
+            await self._round(number, number in evaluated)
+        self.status.state = "finished"
+        await self.links.announce(rounds, finished=True)
+        await self.links.flush(LINGER)
+        await self._work(self._write_records)
+        say(self.log, logging.INFO, "finished", rounds=rounds, accuracy=self.status.accuracy)
+        return self.rows
+
+    async def _gather(self, number: int) -> None:
+        """Wait for the neighbours before the first round of this process; not for long if the others are under way."""
+        self.status.state = "waiting"
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        while not all(n.alive for n in self.desk.neighbours.values()):
+            patience = min(LATE, self.a.wait) if self.desk.front() > number else self.a.wait
+            if loop.time() - start > patience:
+                break
+            self.desk.changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.desk.changed.wait(), 0.2)
+
+    async def _round(self, number: int, evaluate: bool) -> None:
+        a, node = self.a, self.a.node
+        graph, skipped = a.world.graph, number - self.status.round - 1
+        if skipped > 0:
+            say(self.log, logging.INFO, "catching up", round=number, skipped=skipped)
+        active = graph.active(a.world.job.seed, number, a.world.links, a.world.nodes)
+        self.desk.begin(number, graph.sources[active & (graph.targets == node)].tolist())
+        self.status.round, self.status.state = number, "training"
+        self.status.deadline_seconds = self.desk.deadline
+        await self.links.announce(number)
+        reachable = graph.targets[active & (graph.sources == node)].tolist()
+        await self.node.round(number, self, reachable, self.node.score if evaluate else lambda: None)
+        if a.timing.mode == "async":
+            behind = self.desk.staleness
+            self.ledger.latest["staleness"][node] = np.mean(behind) if behind else np.nan
+        if evaluate:
+            await self._work(lambda: self.node.score(merged=True))
+            self._record(number)
+        self.desk.end()
+        self.status.round_seconds = self.desk.round_seconds
+        try:
+            await self._work(lambda: self._save(number))
+            self.status.checkpoints += 1
+        except RunError as error:  # the one before is whole: go on, and try again after the next round
+            self.status.checkpoint_errors += 1
+            self.status.add_error(error)
+            say(self.log, logging.ERROR, "no checkpoint", round=number, error=error)
+            if number == a.settings.rounds:
+                raise
+        level = logging.INFO if evaluate else logging.DEBUG
+        say(self.log, level, "round", round=number, accuracy=self.status.accuracy, deadline=self.desk.deadline)
+
+    def _record(self, number: int) -> None:
+        fresh = records.rows(self.a.method, self.a.seed, number, self.ledger)
+        self.rows = pl.concat([self.rows, fresh.filter(pl.col("node") == self.a.node)])
+        accuracy = float(self.ledger.latest["test_accuracy"][self.a.node])
+        self.status.accuracy = accuracy if np.isfinite(accuracy) else None
+
+    async def _work(self, what: Callable[[], Any]) -> Any:
+        """Compute beside the event loop: neighbours are served meanwhile."""
+        return await asyncio.get_running_loop().run_in_executor(self.worker, what)
+
+    # The node's transport.
+
+    def send(self, sender: int, to: int, tag: str, parcel: Parcel | None) -> None:
+        """Hand a message to the wires, unless an injected fault keeps it: then the receiver knows that by itself."""
+        if to in self.node.reachable:
+            self.links.send(to, tag, parcel)
+
+    async def receive(self, node: int, senders: list[int], tag: str) -> Heard:
+        """What has come, by the rules of time."""
+        self.status.state = "exchanging"
+        return await self.desk.receive(senders, tag)
+
+    # Disk.
+
+    @property
+    def _file(self) -> Path:
+        return self.a.folder / "state.safetensors"
+
+    def _save(self, number: int) -> None:
+        about = {
+            "round": str(number),
+            "identity": self._identity,
+            "rows": self.rows.write_json(),
+        }
+        with records.disk(self.a.folder):
+            records.write(self._file, save(self.node.snapshot(), about))
+
+    @property
+    def _identity(self) -> str:
+        return f"{self.a.home.name} {self.agreement.digest}"
+
+    def _restore(self) -> int:
+        """The round of the checkpoint, 0 if there is none."""
+        if not self._file.exists():
+            self.node.score()
+            self._record(0)
+            return 0
+        with records.undamaged(self._file, "Remove it: the peer then begins again with its first round."):
+            with safe_open(self._file, "pt") as file:
+                about = file.metadata()
+                state: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            number, identity = int(about["round"]), about["identity"]
+            rows = pl.read_json(about["rows"].encode(), schema=records.SCHEMA)
+        if identity != self._identity:
+            raise PeerError(
+                f"{self._file} is of another configuration, or another peer's",
+                cure="Go on with the configuration it began with, or remove the file to begin again.",
+            )
+        self.node.restore(state)
+        self.rows = rows
+        accuracy = float(self.ledger.latest["test_accuracy"][self.a.node])
+        self.status.accuracy = accuracy if np.isfinite(accuracy) else None
+        say(self.log, logging.INFO, "going on", round=number)
+        return number
+
+    def _write_records(self) -> None:
+        with records.disk(self.a.folder):
+            records.write_frame(self.a.folder / "records.parquet", self.rows)
+
+
+def shared(a: Assignment) -> dict[str, str]:
+    """The settings that neighbours compare, each as JSON."""
+    dump = a.settings.model_dump()
+    whole = {key: dump[key] for key in SHARED}
+    whole |= {"seed": a.seed, "engine.mode": a.timing.mode, "engine.half": a.half}
+    return {key: json.dumps(value, sort_keys=True) for key, value in _flat(whole)}
+
+
+def _flat(value: Any, path: str = "") -> Iterable[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{path}.{key}" if path else key)
+    elif isinstance(value, str) and ".py:" in value:  # a user's own part: the text counts, not where it lies
+        file, _, thing = value.rpartition(":")
+        yield path, f"{Path(file).name}:{thing} {sha256(Path(file).read_bytes()).hexdigest()[:12]}"
+    else:
+        yield path, value
+
+
+def _code(trainer: Trainer) -> str:
+    """A short name for an architecture: its tensors' names, shapes and types."""
+    layout, buffers = trainer.architecture.layout, trainer.architecture.buffers
+    whole = [trainer.architecture.name, layout.names, layout.shapes, buffers.names, buffers.shapes, "float32"]
+    return sha256(json.dumps(whole).encode()).hexdigest()[:16]
+
+
+def vocabulary(world: World, node: Node, rounds: int, half: bool) -> Expected:
+    """What neighbours may say: the fields that this rule sends, for every architecture of the configuration."""
+    rule, said, always = world.rule, {}, None
+    for trainer in node.classmates.values():
+        zeros = torch.zeros(trainer.architecture.layout.size)
+        variants = [{"w": zeros}] if getattr(world.protocol, "keeps", True) else []
+        for number in (1, rounds):
+            me = _me(world, node.node, trainer, number)
+            variants.append(rule.send(me, zeros, rule.init(me, zeros)))
+        fields = {name: tensor.numel() for variant in variants for name, tensor in variant.items()}
+        common = set(fields).intersection(*variants)
+        always = common if always is None else always & common
+        if trainer.architecture.buffers.size:
+            fields["buffers"] = trainer.architecture.buffers.size
+        said[_code(trainer)] = fields
+    answers: dict[str, dict[str, int]] = {}
+    if rule.answers:
+        own = node.trainer
+        zeros = torch.zeros(own.architecture.layout.size)
+        me = _me(world, node.node, own, 1)
+        message = Message(rule.send(me, zeros, rule.init(me, zeros)), me.size, 1)
+        answer = rule.answer(me, message, RowData(own, node.row))
+        answers = {_code(own): {name: tensor.numel() for name, tensor in answer.items()}}
+    optional = {name for fields in said.values() for name in fields} - (always or set())
+    tags = getattr(world.protocol, "tags", None)
+    return Expected(
+        architectures=lambda tag: answers if tag.endswith(" answer") else said,
+        optional=frozenset(optional),
+        tags=lambda tag: tags is None or tag in tags,
+        half=half,
+    )
+
+
+def _me(world: World, node: int, trainer: Trainer, round: int) -> Me:
+    m = world.job.me(np.array([node]), round, trainer.architecture.layout)
+    return replace(m, node=m.node[0], size=m.size[0], degree=m.degree[0], labels=m.labels[0])
+
+
+def quiet() -> None:
+    """Keep gRPC from writing to the terminal by itself; our log has what matters."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -1,0 +1,33 @@
+"""Commands that look at a peer."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from coterie.errors import PeerError
+from coterie.net.commands import Folder, folder
+from coterie.terminal import console
+
+
+def status(
+    *,
+    home: Folder = None,
+    json: Annotated[bool, Parameter(help="all that is known, for other programs", negative=())] = False,
+) -> int:
+    """Show how the peer on this machine is doing, and its neighbours."""
+    from coterie.net.status import read, table
+
+    place = folder(home)
+    if not (place / "peer.toml").is_file():
+        cure = "Name its folder with --home, or make one with `coterie peer init`."
+        raise PeerError("no peer lives here", expected="a folder with peer.toml", got=str(place), cure=cure)
+    known = read(place)
+    if known is None:
+        raise PeerError(f"the peer in {place} does not answer", cure="It has not been started, or it has stopped.")
+    if json:
+        from json import dumps
+
+        print(dumps(known, indent=2))
+    else:
+        console().print(table(known))
+    return 0
