@@ -248,7 +248,7 @@ def polars_full(*_: Any, **__: Any) -> None:
         (pl.DataFrame, "write_parquet", polars_full),
         (records.os, "replace", no_space),
         (records.os, "fsync", no_space),
-        (records, "_write", no_space),
+        (records, "write", no_space),
     ],
 )
 def test_a_full_disk_leaves_the_earlier_checkpoint(
@@ -274,7 +274,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint(
 
 def test_a_full_disk_at_the_end_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        fill = At(6, lambda: patch.setattr(records, "_write", no_space))
+        fill = At(6, lambda: patch.setattr(records, "write", no_space))
         complaint(RunError, lambda: runner.run(small(), tmp_path / "x", fill), "the disk is full")
     assert_same(runner.resume(tmp_path / "x"), small().run())
 

@@ -17,6 +17,7 @@ from coterie.terminal import console, print_paths
 if TYPE_CHECKING:
     import polars as pl
 
+    from coterie.experiment import Experiment
     from coterie.runner import Display
 
 HELP = """Decentralised federated learning on any graph, with no server.
@@ -38,6 +39,23 @@ A TOML file and flags say the same things, and flags win:
   coterie run --methods isolation,dechw
 
 What belongs to a part is written with a dot; naming a rule asks for that one method alone."""
+
+UP = """Run an experiment with a real peer for each node: processes of their own, real sockets, keys, mutual TLS.
+
+Settings are those of `coterie run`, and so are the records and tables:
+  coterie up my.toml --peers 8
+  coterie up --peers 8 --rule dechw --rounds 30 --engine.mode async --engine.discount 0.8
+
+Ctrl-C stops the peers; `coterie resume` goes on."""
+
+PEER = """Be a peer on a real network: one machine, its own data, and the neighbours it knows.
+
+For example:
+  coterie peer init --name alice --listen 0.0.0.0:7001    a key, a certificate, and the card alice.peer
+  coterie peer add bob.peer                               bob is a neighbour (and must add alice.peer)
+  coterie peer run my.toml --data alice.npz               train with whoever is there
+  coterie peer status                                     neighbours, rounds, lag, refusals
+  coterie peer export model.safetensors                   the model, for plain PyTorch"""
 
 GRAPH = """Look at a network before training on it.
 
@@ -87,6 +105,7 @@ def _call(tokens: list[str]) -> int:
     for place, (name, function) in enumerate(COMMANDS.items()):
         chosen = made if made and name == command[0] else function
         app.command(chosen, name=name, sort_key=place)
+    app.command(_peer())
     return app([*command, *typed]) or 0
 
 
@@ -108,12 +127,22 @@ def _partition_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]
 
 
 def _run_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
+    return _running(tokens, RUN)
+
+
+def _up_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
+    """`run` with real peers: the engine is said, and nodes are called peers."""
+    named = [re.sub(r"^--peers(?==|$)", "--nodes", token) for token in tokens]
+    return _running(["--engine", "peer", *named], UP)
+
+
+def _running(tokens: list[str], about: str) -> tuple[Callable[..., int], list[str]]:
     from coterie import flags
     from coterie.experiment import layered
 
     known, base = flags.run_flags(tokens)
-    about = "folder of the run (else a fresh one in runs)"
-    known.insert(len(flags.OFTEN), flags.Flag("--out", ("out",), str, None, about, flags.EVERYDAY, "FOLDER"))
+    where = "folder of the run (else a fresh one in runs)"
+    known.insert(len(flags.OFTEN), flags.Flag("--out", ("out",), str, None, where, flags.EVERYDAY, "FOLDER"))
     typed = flags.joined(tokens, known)
     flags.check(typed, known)
 
@@ -126,10 +155,10 @@ def _run_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
             folder = _fresh(Path(file).stem if file else named)
         from coterie import runner
 
-        return _watch(Path(folder), lambda display: runner.run(experiment, folder, display))
+        return _watch(Path(folder), experiment, lambda display: runner.run(experiment, folder, display))
 
     file = flags.positional("file", "a TOML file with settings (else the default experiment)", None)
-    return flags.command(run, RUN, [file], known), typed
+    return flags.command(run, about, [file], known), typed
 
 
 def _fresh(name: str) -> Path:
@@ -139,13 +168,14 @@ def _fresh(name: str) -> Path:
     return Path("runs") / f"{name}-{max(taken, default=0) + 1}"
 
 
-def _watch(folder: Path, go: "Callable[[Display], pl.DataFrame]") -> int:
+def _watch(folder: Path, experiment: "Experiment", go: "Callable[[Display], pl.DataFrame]") -> int:
     """Show a run while it goes on, and its results when it is done."""
     from coterie.progress import display
     from coterie.runner import Interrupted
+    from coterie.slots import as_table
 
     screen = console()
-    shown = display(screen, str(folder))
+    shown = display(screen, str(folder), as_table(experiment.engine)["name"])
     try:
         frame = go(shown)
     except Interrupted as error:
@@ -174,8 +204,7 @@ def resume(folder: Annotated[str, Parameter(help="a run directory, such as runs/
     """Go on with a run that was interrupted."""
     from coterie import records, runner
 
-    records.configuration(folder)
-    return _watch(Path(folder), lambda display: runner.resume(folder, display))
+    return _watch(Path(folder), records.configuration(folder), lambda display: runner.resume(folder, display))
 
 
 def compare(folder: Annotated[str, Parameter(help="a run directory")], /, *more: Annotated[str, FOLDERS]) -> int:
@@ -239,7 +268,31 @@ def show(
     return 0
 
 
-FLAGGED = {"run": _run_command, "graph": _graph_command, "partition": _partition_command}
+def collect(
+    home: Annotated[str, Parameter(help="a peer's folder, or a copy of it")],
+    /,
+    *more: Annotated[str, Parameter(help="more peers' folders", negative=())],
+    out: Annotated[str, Parameter(help="folder for the run that they make together")],
+) -> int:
+    """Bring the records of peers together as one run."""
+    from coterie.net import deploy
+
+    frame = deploy.collect([Path(f) for f in (home, *more)], Path(out))
+    return _finish(console(), frame, Path(out))
+
+
+def _peer() -> App:
+    """The commands of a single peer."""
+    from coterie.net import commands, views
+
+    app = App(name="peer", help=PEER, help_format="plaintext", sort_key=len(COMMANDS))
+    for command in (commands.init, commands.add, commands.run, commands.export, commands.remove, commands.rotate):
+        app.command(command)
+    app.command(views.status)
+    return app
+
+
+FLAGGED = {"run": _run_command, "up": _up_command, "graph": _graph_command, "partition": _partition_command}
 """Commands whose flags depend on the parts they name."""
 
 
@@ -255,6 +308,7 @@ def _stub(help: str) -> Callable[[], int]:
 
 COMMANDS: dict[str, Callable[..., int]] = {
     "run": _stub(RUN),
+    "up": _stub(UP),
     "resume": resume,
     "compare": compare,
     "plot": plot,
@@ -262,4 +316,5 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "show": show,
     "graph": _stub(GRAPH),
     "partition": _stub(PARTITION),
+    "collect": collect,
 }

@@ -1,10 +1,14 @@
 """What a run looks like while it runs: bars on a terminal, a line per job elsewhere."""
 
 import time
+from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
+
+from coterie.net.watch import Watch
 
 Job = tuple[str, int]
 
@@ -52,6 +56,9 @@ class Bars:
         finished = sum(r >= self.rounds for r in self.done.values())
         self.bars.update(self.whole, completed=sum(self.done.values()), said=f"{finished} of {len(self.done)} jobs")
 
+    def peers(self, names: Sequence[str], statuses: Sequence[dict[str, Any] | None]) -> None:
+        """Peers have a display of their own."""
+
     def note(self, text: str) -> None:
         """Print a line above the bars."""
         self.bars.console.print(Text(text), style="dim")
@@ -86,6 +93,9 @@ class Lines:
         took = time.monotonic() - self.started
         self._say(f"{self.finished} of {self.count}: {method}, seed {seed}{reached}, {took:.1f} s")
 
+    def peers(self, names: Sequence[str], statuses: Sequence[dict[str, Any] | None]) -> None:
+        """Peers have a display of their own."""
+
     def note(self, text: str) -> None:
         """Print a line."""
         self._say(text)
@@ -97,8 +107,36 @@ class Lines:
         self.console.print(Text(line), soft_wrap=True)
 
 
-def display(console: Console, where: str) -> Bars | Lines:
+class Crew(Lines):
+    """For peers: the lines of jobs, and between them how each peer of the present job is."""
+
+    def __init__(self, console: Console, where: str) -> None:
+        super().__init__(console, where)
+        self.watch: Watch | None = None
+
+    def peers(self, names: Sequence[str], statuses: Sequence[dict[str, Any] | None]) -> None:
+        """Show how the peers are."""
+        if self.watch is None or self.watch.names != list(names):
+            self.end()
+            self.watch = Watch(self.console, names)
+        self.watch.update(statuses)
+
+    def progress(self, method: str, seed: int, round: int, rounds: int, accuracy: float | None) -> None:
+        """Say that a job is done when it is."""
+        self.end()
+        super().progress(method, seed, round, rounds, accuracy)
+
+    def end(self) -> None:
+        """Take the table away."""
+        if self.watch is not None:
+            self.watch.end()
+            self.watch = None
+
+
+def display(console: Console, where: str, engine: str = "local") -> Bars | Lines:
     """What suits this console, for a run that is written there."""
+    if engine == "peer":
+        return Crew(console, where)
     return Bars(console, where) if console.is_terminal else Lines(console, where)
 
 

@@ -1,19 +1,21 @@
 """Run an experiment: every method with every seed, round by round, recorded, interruptible, resumable."""
 
 import signal
+import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
 import polars as pl
 
 from coterie import records
 from coterie.engines import Session
 from coterie.engines._job import Samples
+from coterie.engines.peer import Fleet
 from coterie.errors import ConfigError, CoterieError, DataError, DivergedError, GraphError
 from coterie.experiment import Experiment
 from coterie.slots import choice
@@ -39,6 +41,8 @@ class Display(Protocol):
 
     def progress(self, method: str, seed: int, round: int, rounds: int, accuracy: float | None) -> None: ...
 
+    def peers(self, names: Sequence[str], statuses: Sequence[dict[str, Any] | None]) -> None: ...
+
     def note(self, text: str) -> None: ...
 
     def end(self) -> None: ...
@@ -51,6 +55,9 @@ class Silent:
         pass
 
     def progress(self, method: str, seed: int, round: int, rounds: int, accuracy: float | None) -> None:
+        pass
+
+    def peers(self, names: Sequence[str], statuses: Sequence[dict[str, Any] | None]) -> None:
         pass
 
     def note(self, text: str) -> None:
@@ -102,7 +109,7 @@ class _Runner:
         self.display.begin(left, self.experiment.rounds)
         try:
             samples = load_samples(first)
-            session: Session = choice("engine", first.engine).make().open()  # type: ignore[arg-type]
+            session: Session | Fleet = choice("engine", first.engine).make().open()  # type: ignore[arg-type]
             try:
                 with self._watch_interrupt():
                     return pl.concat(self._each(session, samples, left))
@@ -113,7 +120,7 @@ class _Runner:
         finally:
             self.display.end()
 
-    def _each(self, session: Session, samples: Samples, left: list[tuple[str, int]]) -> Iterator[pl.DataFrame]:
+    def _each(self, session: Session | Fleet, samples: Samples, left: list[tuple[str, int]]) -> Iterator[pl.DataFrame]:
         """Every job's records; one that diverges does not stop the others, and is told at the end."""
         broken: list[DivergedError] = []
         for place, (method, seed) in enumerate(left, 1):
@@ -127,9 +134,11 @@ class _Runner:
         if broken:
             raise broken[0]
 
-    def _job(self, session: Session, samples: Samples, method: str, seed: int) -> pl.DataFrame:
+    def _job(self, session: Session | Fleet, samples: Samples, method: str, seed: int) -> pl.DataFrame:
         """One method with one seed, from its checkpoint if there is one."""
         settings = self.methods[method]
+        if isinstance(session, Fleet):
+            return self._fleet(session, samples, method, seed)
         rounds, evaluated = settings.rounds, set(settings.evaluated())
         found = self.folder.latest(method, seed) if self.folder else None
         session.begin(build(settings, samples, seed), found[3] if found else None)
@@ -159,6 +168,37 @@ class _Runner:
                     self.folder.checkpoint(method, seed, number, session.snapshot(), done, session.plan)
             if self.stopping and number < rounds:
                 raise KeyboardInterrupt
+        if self.folder:
+            self.folder.finish(method, seed, done)
+        return done
+
+    def _fleet(self, fleet: Fleet, samples: Samples, method: str, seed: int) -> pl.DataFrame:
+        """One method with one seed by peers, who keep their own checkpoints and records."""
+        rounds = self.methods[method].rounds
+        self.display.progress(method, seed, 0, rounds, None)
+        world = build(self.methods[method], samples, seed)
+        with tempfile.TemporaryDirectory() as scratch:
+            config = Path(scratch) / "config.toml"
+            config.write_text(records.frozen(self.experiment))
+            there = self.folder.job(method, seed) if self.folder else Path(scratch)
+            if self.folder:
+                self.folder.note_plan(method, seed, {"processes": world.job.nodes})
+            try:
+                done = fleet.job(
+                    config,
+                    method,
+                    seed,
+                    world,
+                    there / "peers",
+                    watch=self.display.peers,
+                    stopping=lambda: self.stopping,
+                    note=self.display.note,
+                )
+            except (KeyboardInterrupt, CoterieError):
+                if self.folder:
+                    self.folder.keep_rows(method, seed, fleet.kept())
+                raise
+        self.display.progress(method, seed, rounds, rounds, _accuracy(done))
         if self.folder:
             self.folder.finish(method, seed, done)
         return done

@@ -27,13 +27,29 @@ class Arrays(NamedTuple):
     test_y: NDArray[Any]
 
 
+class Found(NamedTuple):
+    """The user's own samples: one part or two, and the names of the classes where these were names."""
+
+    train: tuple[NDArray[Any], NDArray[Any]]
+    test: tuple[NDArray[Any], NDArray[Any]] | None = None
+    names: tuple[str, ...] = ()
+
+
+def members(path: Path, keys: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Those of these arrays that an .npz file holds, never unpickled; any error NumPy has over it."""
+    with np.load(path, allow_pickle=False) as archive:
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("not an .npz file")
+        return {key: archive[key] for key in keys if key in archive.files}
+
+
 def read_npz(path: Path) -> Arrays:
     """The arrays x_train, y_train, x_test and y_test of an .npz file."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile) or not set(KEYS) <= set(archive.files):
-                raise ValueError(f"it needs the arrays {', '.join(KEYS)}")
-            return Arrays(*(archive[key] for key in KEYS))
+        found = members(path, KEYS)
+        if len(found) < len(KEYS):
+            raise ValueError(f"it needs the arrays {', '.join(KEYS)}")
+        return Arrays(*(found[key] for key in KEYS))
     except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise damaged(path, error) from error
 
@@ -71,7 +87,7 @@ def images(
 def floats(name: str, x: NDArray[Any]) -> Tensor:
     """The samples in float32, bytes scaled to [0, 1]; one copy, changed in place, because CIFAR is large."""
     if not (np.issubdtype(x.dtype, np.integer) or np.issubdtype(x.dtype, np.floating)):
-        raise DataError(f"samples of {name}", expected="real numbers", got=x.dtype)
+        raise DataError(f"samples of {name}", expected="real numbers", got=x.dtype, cure="Save them as numbers.")
     tensor = torch.from_numpy(x.astype(np.float32, order="C"))
     return tensor.div_(255) if x.dtype == np.uint8 else tensor
 
@@ -79,8 +95,19 @@ def floats(name: str, x: NDArray[Any]) -> Tensor:
 def labels(name: str, y: NDArray[Any]) -> Tensor:
     """The labels in int64, [N] also where the file has [N, 1]."""
     if not np.issubdtype(y.dtype, np.integer) and y.dtype != np.bool_:
-        raise DataError(f"labels of {name}", expected="whole numbers", got=y.dtype)
+        cure = "Number the classes from 0 and save whole numbers."
+        raise DataError(f"labels of {name}", expected="whole numbers", got=y.dtype, cure=cure)
     return torch.from_numpy(y.astype(np.int64).reshape(len(y) if y.ndim == 2 and y.shape[1] == 1 else y.shape))
+
+
+def with_channels(x: NDArray[Any]) -> NDArray[Any]:
+    """Pictures of any size with their channels first; samples of another shape as they are."""
+    colours = (1, 3, 4)
+    if x.ndim == 3:
+        return x[:, np.newaxis]
+    if x.ndim == 4 and x.shape[-1] in colours and x.shape[1] not in colours:
+        return np.moveaxis(x, -1, 1)
+    return x
 
 
 def _channels_first(name: str, x: NDArray[Any], shape: tuple[int, int, int]) -> NDArray[Any]:

@@ -4,8 +4,11 @@ import contextlib
 import hashlib
 import http.client
 import os
+import struct
 import urllib.request
-from collections.abc import Callable, Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +21,11 @@ import coterie.cache
 from coterie.errors import DataError
 
 T = TypeVar("T")
+
+# What Python's own readers raise over a file that is not what it should be.
+_UNREADABLE: tuple[type[Exception], ...] = (
+    OSError, EOFError, ValueError, TypeError, RuntimeError, SyntaxError, struct.error, zlib.error, zipfile.BadZipFile,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -40,8 +48,28 @@ def incomplete(dataset: str, place: Path, missing: Sequence[str]) -> IncompleteE
 
 def damaged(path: Path | str, why: object) -> DataError:
     """The error for a file that cannot be read as what it should be."""
-    reason = " ".join(str(why).split()) or type(why).__name__
-    return DataError(f"{path} is damaged or of another format ({reason})", cure="Delete or replace it.")
+    return DataError(f"{path} is damaged or of another format ({_reason(why)})", cure="Delete or replace it.")
+
+
+@contextlib.contextmanager
+def reading(path: Path, expected: str, *also: type[Exception]) -> Iterator[None]:
+    """Says in one line why a file of the user's own cannot be read; never to delete it, for there is no other."""
+    try:
+        yield
+    except _UNREADABLE + also as error:
+        cure = "Check that the file is whole and may be read, or write it again."
+        raise DataError(f"cannot read {path}", expected=expected, got=_reason(error), cure=cure) from error
+
+
+def find_path(folder: Path | None, path: str, expected: str, exists: Callable[[Path], bool] = Path.is_file) -> Path:
+    """The user's own file: a relative path is looked for in the data folder, then in the current one."""
+    wanted = Path(path).expanduser()
+    tried = [*([folder.expanduser() / wanted] if folder is not None else []), Path.cwd() / wanted]
+    for file in tried:
+        if exists(file):
+            return file
+    cure = "Check the path; a relative one is looked for in --data-dir or COTERIE_DATA, then in the current folder."
+    raise DataError("no such data file", expected=expected, got=path, cure=cure)
 
 
 def cache_folder(dataset: str) -> Path:
@@ -110,6 +138,10 @@ def download(source: Source, target: Path) -> None:
 def open_url(url: str) -> Any:
     """The open response of a server; on its own so that a test can stand in for the network."""
     return urllib.request.urlopen(urllib.request.Request(url, headers={"User-Agent": "coterie"}), timeout=30)
+
+
+def _reason(why: object) -> str:
+    return " ".join(str(why).split()) or type(why).__name__
 
 
 def _first(readers: Sequence[Callable[[Path], T | None]], place: Path) -> T | None:

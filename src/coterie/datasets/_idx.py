@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import math
+import re
 import struct
 import zipfile
 import zlib
@@ -24,22 +25,47 @@ TRAINING_LABELS = {
     "3236f6424fc25388b2834cb19942cf7e": "fashion_mnist",
 }
 
+PICTURES = re.compile(r"(?P<stem>.*images)[-.]idx[34]-ubyte(\.gz)?")
+
 
 def parse(data: bytes, source: Path | str) -> NDArray[Any]:
     """The array of bytes in an idx file, which may be compressed."""
     try:
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
-        zeros, kind, dimensions = struct.unpack_from(">HBB", data)
-        if zeros != 0 or kind != 8 or not 1 <= dimensions <= 4:
-            raise ValueError("not an idx file of bytes")
-        shape = struct.unpack_from(f">{dimensions}I", data, 4)
-        start = 4 + 4 * dimensions
-        if len(data) - start != math.prod(shape):
-            raise ValueError(f"its header promises {math.prod(shape)} bytes, it has {len(data) - start}")
+        return decode(data)
     except (OSError, EOFError, ValueError, struct.error, zlib.error) as error:
         raise damaged(source, error) from error
+
+
+def decode(data: bytes) -> NDArray[Any]:
+    """What `parse` gives, with any error Python has over the bytes."""
+    if data[:2] == b"\x1f\x8b":
+        data = gzip.decompress(data)
+    zeros, kind, dimensions = struct.unpack_from(">HBB", data)
+    if zeros != 0 or kind != 8 or not 1 <= dimensions <= 4:
+        raise ValueError("not an idx file of bytes")
+    shape = struct.unpack_from(f">{dimensions}I", data, 4)
+    start = 4 + 4 * dimensions
+    if len(data) - start != math.prod(shape):
+        raise ValueError(f"its header promises {math.prod(shape)} bytes, it has {len(data) - start}")
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
+
+
+def picture_files(place: Path) -> dict[str, Path]:
+    """The idx files of pictures in a folder, by the beginning of their names; the compressed one of two."""
+    found = {match["stem"]: path for path in sorted(place.iterdir()) if (match := PICTURES.fullmatch(path.name))}
+    return {stem: path for stem, path in found.items() if path.is_file()}
+
+
+def labels_beside(pictures: Path) -> Path:
+    """The idx file of labels that belongs to this one of pictures."""
+    match = PICTURES.fullmatch(pictures.name)
+    assert match is not None
+    stem = match["stem"].removesuffix("images") + "labels"
+    path = _spelled(pictures.parent, stem, 1)
+    if path is None:
+        cure = "Put the labels beside the pictures, under the name they were published with."
+        raise DataError(f"no labels for {pictures}", expected=f"{stem}-idx1-ubyte.gz", got="no such file", cure=cure)
+    return path
 
 
 def find_four(place: Path, dataset: str, train: str, test: str) -> Arrays | None:

@@ -13,6 +13,7 @@ from coterie.contract import Rule
 from coterie.engines._job import Choice, Indices, Job, Samples
 from coterie.errors import ConfigError, DivergedError
 from coterie.graph import Graph
+from coterie.initialisers import Origin
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class World:
     gain: float
     test: Indices
     """The test samples that evaluations use."""
+    origin: Origin | None = None
+    """Where the nodes start, if not as their numbers say: a peer alone with its neighbours has no number of its own."""
 
 
 @dataclass

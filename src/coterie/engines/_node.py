@@ -359,7 +359,7 @@ def trainers(world: World, nodes: Indices) -> list[Trainer]:
         matrix = torch.zeros(len(own), architecture.width)
         integers = torch.zeros(len(own), architecture.integers, dtype=torch.int64)
         for row, node in enumerate(own.tolist()):
-            initialise(architecture.module, Origin(job.seed, node, world.gain))
+            initialise(architecture.module, world.origin or Origin(job.seed, node, world.gain))
             architecture.read(matrix[row], integers[row])
         trainer = Trainer(job, world.samples, g, architecture, matrix, integers, own)
         if job.training.keep_optimiser:

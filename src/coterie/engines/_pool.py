@@ -33,7 +33,7 @@ class Pool:
             for share in range(1, workers):
                 here, there = context.Pipe()
                 process = context.Process(target=_work, args=(there, share, workers), daemon=True)
-                with _without_main():
+                with without_main():
                     process.start()
                 there.close()
                 self._pipes.append(here)
@@ -82,7 +82,7 @@ class Pool:
 
 
 @contextlib.contextmanager
-def _without_main() -> Iterator[None]:
+def without_main() -> Iterator[None]:
     """Hide the user's script from a new process, which would run it again: workers need nothing of it."""
     main = sys.modules["__main__"]
     spec, file = main.__spec__, main.__dict__.pop("__file__", None)

@@ -38,7 +38,7 @@ class Trainer:
         nodes: Indices | None = None,
     ) -> None:
         self.job, self.samples, self.architecture = job, samples, architecture
-        self.nodes = job.groups[group] if nodes is None else nodes
+        self.group, self.nodes = group, job.groups[group] if nodes is None else nodes
         self.matrix, self.integers = matrix, integers
         self.objective, self.optimiser = job.objective.make(), job.optimiser.make()
         self.optimiser_state: dict[str, Tensor] = {}

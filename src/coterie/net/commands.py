@@ -1,4 +1,4 @@
-"""The commands that make a peer and choose its neighbours: `coterie peer init`, `add`, `remove`, `rotate`."""
+"""The commands of a peer: `coterie peer init`, `add`, `remove`, `rotate`, `run`, `export`."""
 
 import os
 from pathlib import Path
@@ -95,3 +95,47 @@ def _open(home: str | None) -> "Home":
     from coterie.net.identity import Home
 
     return Home(folder(home))
+
+
+def run(
+    file: Annotated[str, Parameter(help="a TOML file with settings, the same for all peers")],
+    /,
+    *,
+    data: Annotated[str | None, Parameter(help="this peer's data: .npz, Parquet, idx files, or images")] = None,
+    method: Annotated[str | None, Parameter(help="which method, if the file has several")] = None,
+    architecture: Annotated[int, Parameter(help="which model, if the file has a list of them (0 is the first)")] = 0,
+    status_port: Annotated[int, Parameter(help="loopback port of the status page (else one that is free)")] = 0,
+    quiet: Annotated[bool, Parameter(help="only warnings", negative=())] = False,
+    home: Folder = None,
+) -> int:
+    """Train with whoever is there, from the beginning or from where this peer was."""
+    from coterie.net.peer import quiet as quiet_wires
+
+    quiet_wires()
+    from coterie.experiment import layered
+    from coterie.net import deploy, peer
+
+    here = _open(home)
+    given = deploy.assignment(
+        layered(Path(file), {}), here, data, method, architecture, port=status_port, verbose=not quiet
+    )
+    try:
+        done = peer.run(given)
+    except peer.Stopped:
+        print("Stopped. Go on with the same command; the model so far: `coterie peer export`.")
+        return 0
+    last = done.row(-1, named=True)
+    print(f"Finished: round {last['round']}, accuracy {last['merged_accuracy']:.3f} on the test data here.")
+    print_paths({"records": given.folder / "records.parquet", "log": given.folder / "log.jsonl"})
+    return 0
+
+
+def export(
+    file: Annotated[str, Parameter(help="where to write it, such as model.safetensors")], /, *, home: Folder = None
+) -> int:
+    """Write the peer's model as named tensors, for PyTorch without Coterie."""
+    from coterie.net import deploy
+
+    said = deploy.export(_open(home), Path(file))
+    print_paths({"model": file, "is": said["model"], "after round": said["round"]})
+    return 0

@@ -192,7 +192,7 @@ class Desk:
             missing = [s for s in senders if s in self.audible and s not in box.bytes]
             waiting = [s for s in missing if self._awaited(s)]
             left = start + deadline - time.monotonic()
-            if not missing or self.front() > self.round:
+            if not missing or self.front() > self.round + AHEAD:
                 break
             if self._heard(box) >= min(self.timing.quorum, len(senders)) and (not waiting or left <= 0):
                 break
@@ -200,7 +200,7 @@ class Desk:
                 await asyncio.wait_for(self.changed.wait(), max(min(left, 1.0), 0.05))
             except TimeoutError:
                 continue
-        for sender in waiting:
+        for sender in waiting if left <= 0 else ():
             self._waited = True
             self.neighbours[sender].excused = True
             self.missed(sender)

@@ -23,6 +23,7 @@ from torch import Tensor
 from coterie import records
 from coterie.contract import Me, Message
 from coterie.engines import Ledger, World
+from coterie.engines._job import Choice
 from coterie.engines._node import Node, Parcel, peers
 from coterie.engines._training import RowData, Trainer
 from coterie.errors import ConfigError, PeerError, RunError
@@ -51,6 +52,7 @@ SHARED = (
 )
 """Settings that neighbours must have in common; what is not here is each peer's own business."""
 
+CHECKPOINT = "state.safetensors"
 LINGER = 15.0
 """Seconds that a peer which has finished waits for its neighbours to take its last message."""
 LATE = 3.0
@@ -242,13 +244,15 @@ class Running:
 
     @property
     def _file(self) -> Path:
-        return self.a.folder / "state.safetensors"
+        return self.a.folder / CHECKPOINT
 
     def _save(self, number: int) -> None:
         about = {
             "round": str(number),
             "identity": self._identity,
             "rows": self.rows.write_json(),
+            "method": self.a.method,
+            **described(self.node.trainer, self.a.world.job.models),
         }
         with records.disk(self.a.folder):
             records.write(self._file, save(self.node.snapshot(), about))
@@ -263,27 +267,51 @@ class Running:
             self.node.score()
             self._record(0)
             return 0
-        with records.undamaged(self._file, "Remove it: the peer then begins again with its first round."):
-            with safe_open(self._file, "pt") as file:
-                about = file.metadata()
-                state: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            number, identity = int(about["round"]), about["identity"]
-            rows = pl.read_json(about["rows"].encode(), schema=records.SCHEMA)
-        if identity != self._identity:
+        about, state, self.rows = load_checkpoint(self._file)
+        if about["identity"] != self._identity:
             raise PeerError(
                 f"{self._file} is of another configuration, or another peer's",
                 cure="Go on with the configuration it began with, or remove the file to begin again.",
             )
         self.node.restore(state)
-        self.rows = rows
         accuracy = float(self.ledger.latest["test_accuracy"][self.a.node])
         self.status.accuracy = accuracy if np.isfinite(accuracy) else None
-        say(self.log, logging.INFO, "going on", round=number)
-        return number
+        say(self.log, logging.INFO, "going on", round=int(about["round"]))
+        return int(about["round"])
 
     def _write_records(self) -> None:
         with records.disk(self.a.folder):
             records.write_frame(self.a.folder / "records.parquet", self.rows)
+
+
+def described(trainer: Trainer, models: tuple[Choice, ...]) -> dict[str, str]:
+    """A model in words: which it is, and the names and shapes of its tensors in the order in which a row has them."""
+    architecture, module = trainer.architecture, trainer.architecture.module
+    choice = models[trainer.group]
+    named = {
+        "parameters": list(zip(architecture.layout.names, architecture.layout.shapes, strict=True)),
+        "buffers": list(zip(architecture.buffers.names, architecture.buffers.shapes, strict=True)),
+        "integers": [(n, list(b.shape)) for n, b in module.named_buffers() if not b.is_floating_point()],
+    }
+    said = {"model": json.dumps({"name": choice.name, **choice.settings})}
+    return said | {part: json.dumps(tensors) for part, tensors in named.items()}
+
+
+def load_checkpoint(path: Path) -> tuple[dict[str, str], dict[str, Tensor], pl.DataFrame]:
+    """What a checkpoint says of itself, its tensors, and the records so far."""
+    with records.undamaged(path, "Remove it: the peer then begins again with its first round."):
+        with safe_open(path, "pt") as file:
+            about: dict[str, str] = file.metadata()
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        rows = pl.read_json(about["rows"].encode(), schema=records.SCHEMA)
+        int(about["round"]), about["identity"]
+    return about, state, rows
+
+
+def kept_rows(folder: Path) -> pl.DataFrame:
+    """The records of a peer that has not finished, as far as its checkpoint goes."""
+    path = folder / CHECKPOINT
+    return load_checkpoint(path)[2] if path.exists() else records.empty()
 
 
 def shared(a: Assignment) -> dict[str, str]:

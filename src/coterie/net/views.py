@@ -21,7 +21,7 @@ def status(
     if not (place / "peer.toml").is_file():
         cure = "Name its folder with --home, or make one with `coterie peer init`."
         raise PeerError("no peer lives here", expected="a folder with peer.toml", got=str(place), cure=cure)
-    known = read(place)
+    known = read(place / "run")
     if known is None:
         raise PeerError(f"the peer in {place} does not answer", cure="It has not been started, or it has stopped.")
     if json:

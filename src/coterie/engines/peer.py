@@ -1,0 +1,268 @@
+"""Nodes as processes of their own on this machine, which talk over real sockets with nobody in the middle."""
+
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+import torch.multiprocessing as mp
+
+from coterie.engines import World
+from coterie.engines._pool import without_main
+from coterie.errors import ConfigError, CoterieError, DivergedError, RunError
+
+if TYPE_CHECKING:
+    from coterie.net.desk import Timing
+    from coterie.net.identity import Home
+
+STOPPED, UNFIT, DIVERGED = 3, 2, 4
+"""How a peer's process ends, other than well."""
+POLL = 0.25
+SHOW = 1.0
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Run every node as a process of its own, over gRPC with mutual TLS: what real machines do, on one.
+
+    `sync` merges when all neighbours at work have sent their models of the round, or at the deadline: `deadline`
+    seconds at first, later `stretch` times what rounds have taken; a merge still waits for `quorum` models. `async`
+    merges whatever is newest, each model's weight times `discount` for every round that it is behind. `half` sends
+    bfloat16. A peer waits `wait` seconds for its neighbours before it begins. One that dies is started again, at most
+    `restarts` times.
+    """
+
+    mode: Literal["sync", "async"] = "sync"
+    deadline: float = 30.0
+    stretch: float = 4.0
+    quorum: int = 0
+    discount: float = 1.0
+    half: bool = False
+    wait: float = 60.0
+    restarts: int = 3
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        for name, least in (("deadline", 0.0), ("stretch", 1.0), ("wait", 0.0), ("quorum", 0), ("restarts", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"engine.{name}", expected=f"at least {least:g}", got=getattr(self, name))
+        if not 0 < self.discount <= 1:
+            raise ConfigError("engine.discount", expected="above 0, at most 1", got=self.discount)
+        if self.threads < 1:
+            raise ConfigError("engine.threads", expected="at least 1", got=self.threads)
+
+    @property
+    def timing(self) -> "Timing":
+        """How these peers wait for each other."""
+        from coterie.net.desk import Timing
+
+        return Timing(self.mode, self.deadline, self.stretch, self.quorum, self.discount)
+
+    def open(self) -> "Fleet":
+        """Start with no processes."""
+        return Fleet(self)
+
+
+@dataclass
+class _Process:
+    """A peer as its keeper sees it."""
+
+    name: str
+    folder: Path
+    start: Callable[[], Any]
+    process: Any = None
+    deaths: int = 0
+    finished: bool = False
+
+
+class Fleet:
+    """Keeps the processes of one job at a time: starts them, watches them, starts again what dies."""
+
+    def __init__(self, engine: Peer) -> None:
+        self.engine = engine
+        self._keys: Path | None = None
+        self._crew: list[_Process] = []
+
+    def job(
+        self,
+        config: Path,
+        method: str,
+        seed: int,
+        world: World,
+        folder: Path,
+        watch: Callable[[Sequence[str], Sequence[dict[str, Any] | None]], None],
+        stopping: Callable[[], bool],
+        note: Callable[[str], None],
+    ) -> pl.DataFrame:
+        """Run a job to its end from wherever its peers are; `config` is the run's configuration file."""
+        from coterie.net import status
+
+        self._prepare(config, method, seed, world, folder)
+        names, shown = [p.name for p in self._crew], 0.0
+        try:
+            with ThreadPoolExecutor(len(self._crew)) as readers:
+                while not all(p.finished for p in self._crew):
+                    if stopping():
+                        raise KeyboardInterrupt
+                    if time.monotonic() - shown > SHOW:
+                        watch(names, list(readers.map(lambda p: status.read(p.folder), self._crew)))
+                        shown = time.monotonic()
+                    time.sleep(POLL)
+                    for peer in self._crew:
+                        self._look_after(peer, note)
+        finally:
+            self._stop()
+        return pl.concat([pl.read_parquet(p.folder / "records.parquet") for p in self._crew]).sort("round", "node")
+
+    def kept(self) -> pl.DataFrame:
+        """What there is of the records of a job that was broken off."""
+        from coterie.net.peer import kept_rows
+
+        return pl.concat([kept_rows(p.folder) for p in self._crew]).sort("round", "node")
+
+    def _prepare(self, config: Path, method: str, seed: int, world: World, folder: Path) -> None:
+        """New keys and ports for every start; models and records stay where they were."""
+        self._keys = Path(tempfile.mkdtemp(prefix="coterie-keys-"))
+        count = world.job.nodes
+        names = [f"node-{i:0{len(str(count - 1))}d}" for i in range(count)]
+        homes = make_homes(self._keys, names, world)
+        self._crew = []
+        for i, name in enumerate(names):
+            there = folder / name
+            there.mkdir(parents=True, exist_ok=True)
+            args = (config, method, seed, i, names, homes[i].path, there)
+            self._crew.append(_Process(name, there, _starter(args)))
+        for peer in self._crew:
+            peer.process = peer.start()
+
+    def _look_after(self, peer: _Process, note: Callable[[str], None]) -> None:
+        if peer.finished or peer.process.is_alive():
+            return
+        code = peer.process.exitcode
+        peer.finished = code == 0
+        if code in (UNFIT, DIVERGED):
+            what = (peer.folder / "failure.txt").read_text()
+            raise DivergedError(what) if code == DIVERGED else RunError(f"{peer.name}: {what}")
+        if peer.finished:
+            return
+        peer.deaths += 1
+        if peer.deaths > self.engine.restarts:
+            cure = f"Its log is {peer.folder / 'log.jsonl'}; what was done is kept: go on with `coterie resume`."
+            raise RunError(f"{peer.name} ended {peer.deaths} times (last with {_how(code)})", cure=cure)
+        note(f"{peer.name} ended ({_how(code)}) and is started again")
+        peer.process = peer.start()
+
+    def _stop(self) -> None:
+        """End what still runs: gently, then not."""
+        alive = [p.process for p in self._crew if p.process is not None and p.process.is_alive()]
+        for process in alive:
+            process.terminate()
+        for process in alive:
+            process.join(timeout=10)
+            if process.is_alive():
+                process.kill()
+                process.join()
+        if self._keys is not None:
+            shutil.rmtree(self._keys, ignore_errors=True)
+            self._keys = None
+
+    def close(self) -> None:
+        """Nothing is left between jobs."""
+        self._stop()
+
+
+def make_homes(folder: Path, names: Sequence[str], world: World) -> "list[Home]":
+    """Keys, loopback ports and neighbours for all nodes of a world."""
+    from coterie.net.identity import Home
+
+    listening = [socket.socket() for _ in names]  # all open at once, so that no port is handed out twice
+    for s in listening:
+        s.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{s.getsockname()[1]}" for s in listening]
+    for s in listening:
+        s.close()
+    homes = [Home.create(folder / name, name, address) for name, address in zip(names, addresses, strict=True)]
+    cards = [home.card for home in homes]
+    for i, home in enumerate(homes):
+        for j in around(world, i):
+            home.add(cards[j])
+    return homes
+
+
+def around(world: World, node: int) -> list[int]:
+    """Whom a node hears or is heard by."""
+    return sorted({*world.graph.neighbours(node).tolist(), *world.graph.audience(node).tolist()})
+
+
+def _starter(args: tuple[Any, ...]) -> Callable[[], Any]:
+    def start() -> Any:
+        context: Any = mp.get_context("forkserver" if hasattr(os, "fork") else "spawn")
+        if context.get_start_method() == "forkserver":
+            context.set_forkserver_preload(
+                ["coterie.net.peer", "coterie.world", "sklearn.datasets"]
+            )  # all that is slow
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        process = context.Process(target=_be, args=args, daemon=True)
+        with without_main():
+            process.start()
+        return process
+
+    return start
+
+
+def _be(
+    config: Path, method: str, seed: int, node: int, names: list[str], home: Path, folder: Path
+) -> None:  # pragma: no cover  runs in another process
+    """The life of one peer's process."""
+    from coterie.net.peer import quiet
+
+    quiet()
+    from coterie.experiment import Experiment, read
+    from coterie.net import identity, peer
+    from coterie.records import write
+    from coterie.slots import choice
+    from coterie.world import build, load_samples
+
+    try:
+        settings = Experiment(**read(config)).resolved[method]
+        world = build(settings, load_samples(settings), seed)
+        engine = choice("engine", settings.engine).make()  # type: ignore[arg-type]
+        given = peer.Assignment(
+            method=method,
+            settings=settings,
+            seed=seed,
+            world=world,
+            node=node,
+            numbers={names[j]: j for j in around(world, node)},
+            home=identity.Home(home),
+            folder=folder,
+            timing=engine.timing,
+            half=engine.half,
+            wait=engine.wait,
+            threads=engine.threads,
+        )
+        peer.run(given)
+        code = 0
+    except peer.Stopped:
+        code = STOPPED
+    except CoterieError as error:
+        write(folder / "failure.txt", str(error).encode())
+        code = DIVERGED if isinstance(error, DivergedError) else UNFIT
+    except Exception:
+        traceback.print_exc()
+        code = 1
+    sys.stderr.flush()
+    os._exit(code)  # threads of the wires must not keep a peer that is done
+
+
+def _how(code: int | None) -> str:
+    return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"

@@ -1,0 +1,176 @@
+"""A peer on a machine of its own: its own data, and the neighbours it was introduced to."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from safetensors.torch import save
+from torch import Tensor
+
+from coterie import records
+from coterie.engines import World
+from coterie.engines.peer import Peer as Engine
+from coterie.errors import ConfigError, PeerError, RunError
+from coterie.experiment import Experiment
+from coterie.graph import Graph
+from coterie.initialisers import Origin
+from coterie.net.identity import Home
+from coterie.net.peer import CHECKPOINT, Assignment, load_checkpoint
+from coterie.randomness import key
+from coterie.slots import as_table, choice
+from coterie.world import build, load_samples, network
+
+RUN = "run"
+"""The folder in a peer's home with its configuration, checkpoint, records, status and log."""
+
+
+def assignment(
+    experiment: Experiment,
+    home: Home,
+    data: str | None,
+    method: str | None,
+    architecture: int,
+    port: int,
+    verbose: bool,
+) -> Assignment:
+    """What the peer that lives in `home` is to do."""
+    name, settings = _one(experiment, method)
+    _check(settings)
+    if data is not None:
+        own = as_table(settings.dataset)
+        own = own if own["name"] == "own" else {"name": "own"}
+        settings = Experiment(**{**settings.model_dump(), "dataset": {**own, "path": str(Path(data).resolve())}})
+        (settings,) = settings.resolved.values()
+    (seed,) = settings.seeds
+    neighbours = sorted(home.neighbours)
+    if not neighbours:
+        raise PeerError("this peer has no neighbours", cure="Add some with `coterie peer add NAME.peer`.")
+    folder = home.path / RUN
+    with records.disk(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        records.write(folder / "config.toml", records.frozen(settings).encode())
+    engine = Engine(**{k: v for k, v in as_table(settings.engine).items() if k != "name"})
+    return Assignment(
+        method=name,
+        settings=settings,
+        seed=seed,
+        world=_world(settings, seed, home.name, len(neighbours), architecture),
+        node=0,
+        numbers={neighbour: 1 + i for i, neighbour in enumerate(neighbours)},
+        home=home,
+        folder=folder,
+        timing=engine.timing,
+        half=engine.half,
+        wait=engine.wait,
+        threads=engine.threads,
+        status_port=port,
+        verbose=verbose,
+    )
+
+
+def _one(experiment: Experiment, method: str | None) -> tuple[str, Experiment]:
+    """The one method and seed that peers train with."""
+    methods = experiment.resolved
+    if method is not None:
+        if method not in methods:
+            raise ConfigError("no such method in the configuration", expected=", ".join(methods), got=method)
+        methods = {method: methods[method]}
+    if len(methods) != 1:
+        cure = "Choose one with --method."
+        raise ConfigError("peers train with one method", got=", ".join(methods), cure=cure)
+    ((name, settings),) = methods.items()
+    if as_table(settings.engine)["name"] != "peer":
+        settings = Experiment(**{**settings.model_dump(), "engine": "peer"})
+        (settings,) = settings.resolved.values()
+    if len(settings.seeds) != 1:
+        cure = "Give the file one: seeds = 0."
+        raise ConfigError("peers have one seed", got=", ".join(map(str, settings.seeds)), cure=cure)
+    return name, settings
+
+
+def _check(settings: Experiment) -> None:
+    if settings.links < 1 or settings.presence < 1:
+        cure = "Remove links and presence: real networks fail by themselves; `coterie up` and `coterie run` have them."
+        raise ConfigError("faults are injected where the whole network is known", cure=cure)
+    if getattr(choice("protocol", settings.protocol).make(), "keeps", True):  # type: ignore[arg-type]
+        cure = 'Set protocol = "neighbourhood"; `coterie up` and `coterie run` have the others.'
+        raise ConfigError("this protocol needs everyone's number, and peers know only their neighbours", cure=cure)
+
+
+def _world(settings: Experiment, seed: int, name: str, neighbours: int, architecture: int) -> World:
+    """The world as one peer sees it: itself is node 0, its neighbours come after, and their data are unknown."""
+    models = settings.model if isinstance(settings.model, list) else [settings.model]
+    if not 0 <= architecture < len(models):
+        raise ConfigError("--architecture", expected=f"0 to {len(models) - 1}", got=architecture)
+    alone = settings.model_copy(update={"nodes": 1, "partition": choice_of("partition", "iid"), "pooled": False})
+    alone = alone.model_copy(update={"topology": choice_of("topology", "complete"), "model": models[architecture]})
+    own = build(alone, load_samples(settings), seed)
+    graph = Graph.from_edges(1 + neighbours, [(0, 1 + i) for i in range(neighbours)])
+    nothing = np.array([], np.int64)
+    distinct = [m for i, m in enumerate(models) if m not in models[:i]]
+    mine = distinct.index(models[architecture])
+    job = replace(
+        own.job,
+        seed=key(seed, f"peer {name}") >> 1,
+        models=tuple(choice("model", m) for m in distinct),  # type: ignore[arg-type]
+        groups=tuple(np.array([0]) if g == mine else nothing for g in range(len(distinct))),
+        train=(own.job.train[0], *[nothing] * neighbours),
+        validation=(own.job.validation[0], *[nothing] * neighbours),
+        degree=graph.degree,
+        labels=own.job.labels.expand(1 + neighbours, -1),
+    )
+    gain = network(settings, seed).gain() if as_table(settings.initialiser)["name"] == "gain" else 1.0
+    origin = Origin(seed, key(0, f"peer {name}") >> 1, gain)
+    return replace(own, job=job, graph=graph, gain=gain, origin=origin)
+
+
+def choice_of(slot: str, name: str) -> dict[str, object]:
+    """A part with all its settings as they come."""
+    from coterie.slots import resolve
+
+    return resolve(slot, name)
+
+
+def export(home: Home, path: Path) -> dict[str, str]:
+    """Write the peer's model as plain named tensors; what the file says of itself."""
+    found = home.path / RUN / CHECKPOINT
+    if not found.exists():
+        raise PeerError(
+            "this peer has no model yet", expected=f"the file {found}", cure="Start it: `coterie peer run`."
+        )
+    about, state, _ = load_checkpoint(found)
+    tensors: dict[str, Tensor] = {}
+    for part, source in (("parameters", state["row"]), ("buffers", state["row"]), ("integers", state["integers"])):
+        at = 0 if part != "buffers" else sum(t.numel() for t in tensors.values())
+        for name, shape in json.loads(about[part]):
+            size = int(np.prod(shape))
+            tensors[name] = source[at : at + size].reshape(shape).clone()
+            at += size
+    said = {k: about[k] for k in ("model", "method", "round")} | {"peer": home.name}
+    with records.disk(path):
+        records.write(path, save(tensors, said))
+    return said
+
+
+def collect(folders: list[Path], out: Path) -> pl.DataFrame:
+    """Bring the records of peers together as one run; nodes are numbered in the order of the peers' names."""
+    found: dict[str, tuple[pl.DataFrame, Path]] = {}
+    for folder in folders:
+        home = Home(folder)
+        here = folder / RUN
+        finished = here / "records.parquet"
+        rows = pl.read_parquet(finished) if finished.is_file() else load_checkpoint(here / CHECKPOINT)[2]
+        if home.name in found:
+            raise RunError(f"{folder} and {found[home.name][1]} are both called {home.name}", cure="Name each once.")
+        found[home.name] = rows, folder
+    frames = [rows.with_columns(node=pl.lit(i, pl.Int64)) for i, (_, (rows, _)) in enumerate(sorted(found.items()))]
+    whole = pl.concat(frames).sort("method", "seed", "round", "node")
+    run = records.RunFolder(out)
+    run.create(records.configuration(folders[0] / RUN))
+    with records.disk(out):
+        for (method, seed), part in whole.group_by("method", "seed", maintain_order=True):
+            run.finish(str(method), int(seed), part)
+        records.write(out / "peers.json", json.dumps(dict(enumerate(sorted(found))), indent=1).encode())
+    return whole
