@@ -176,7 +176,8 @@ def test_no_text_from_elsewhere_steers_the_terminal() -> None:
 def test_the_command_prints_a_table_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def visit(server: web.Server) -> Any:
         (tmp_path / "peer.toml").touch()
-        announce(tmp_path, server.port)
+        (tmp_path / "run").mkdir()
+        announce(tmp_path / "run", server.port)
         return [await asyncio.to_thread(views.status, home=str(tmp_path), json=json) for json in (False, True)]
 
     assert visiting(visit) == [0, 0]
