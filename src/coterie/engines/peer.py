@@ -23,6 +23,7 @@ from coterie.errors import ConfigError, CoterieError, DivergedError, RunError
 if TYPE_CHECKING:
     from coterie.net.desk import Timing
     from coterie.net.identity import Home
+    from coterie.net.peer import Assignment
 
 STOPPED, UNFIT, DIVERGED = 3, 2, 4
 """How a peer's process ends, other than well."""
@@ -117,8 +118,9 @@ class Fleet:
                         watch(names, list(readers.map(lambda p: status.read(p.folder), self._crew)))
                         shown = time.monotonic()
                     time.sleep(POLL)
-                    for peer in self._crew:
-                        self._look_after(peer, note)
+                    if not stopping():  # Ctrl-C reaches the peers too: they must not be started again
+                        for peer in self._crew:
+                            self._look_after(peer, note)
         finally:
             self._stop()
         return pl.concat([pl.read_parquet(p.folder / "records.parquet") for p in self._crew]).sort("round", "node")
@@ -140,9 +142,13 @@ class Fleet:
             there = folder / name
             there.mkdir(parents=True, exist_ok=True)
             args = (config, method, seed, i, names, homes[i].path, there)
-            self._crew.append(_Process(name, there, _starter(args)))
+            self._crew.append(_Process(name, there, self.starter(*args)))
         for peer in self._crew:
             peer.process = peer.start()
+
+    def starter(self, *args: Any) -> Callable[[], Any]:
+        """What starts a node's process, given the arguments of `assignment`; a fleet may let others play some nodes."""
+        return process(_be, *args)
 
     def _look_after(self, peer: _Process, note: Callable[[str], None]) -> None:
         if peer.finished or peer.process.is_alive():
@@ -203,7 +209,9 @@ def around(world: World, node: int) -> list[int]:
     return sorted({*world.graph.neighbours(node).tolist(), *world.graph.audience(node).tolist()})
 
 
-def _starter(args: tuple[Any, ...]) -> Callable[[], Any]:
+def process(target: Callable[..., None], *args: Any) -> Callable[[], Any]:
+    """What starts a process that does this."""
+
     def start() -> Any:
         context: Any = mp.get_context("forkserver" if hasattr(os, "fork") else "spawn")
         if context.get_start_method() == "forkserver":
@@ -211,7 +219,7 @@ def _starter(args: tuple[Any, ...]) -> Callable[[], Any]:
                 ["coterie.net.peer", "coterie.world", "sklearn.datasets"]
             )  # all that is slow
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        process = context.Process(target=_be, args=args, daemon=True)
+        process = context.Process(target=target, args=args, daemon=True)
         with without_main():
             process.start()
         return process
@@ -219,38 +227,44 @@ def _starter(args: tuple[Any, ...]) -> Callable[[], Any]:
     return start
 
 
+def assignment(
+    config: Path, method: str, seed: int, node: int, names: Sequence[str], home: Path, folder: Path
+) -> "Assignment":
+    """What one node of a fleet is to do."""
+    from coterie.experiment import Experiment, read
+    from coterie.net.identity import Home
+    from coterie.net.peer import Assignment
+    from coterie.slots import choice
+    from coterie.world import build, load_samples
+
+    settings = Experiment(**read(config)).resolved[method]
+    world = build(settings, load_samples(settings), seed)
+    engine = choice("engine", settings.engine).make()  # type: ignore[arg-type]
+    return Assignment(
+        method=method,
+        settings=settings,
+        seed=seed,
+        world=world,
+        node=node,
+        numbers={names[j]: j for j in around(world, node)},
+        home=Home(home),
+        folder=folder,
+        timing=engine.timing,
+        half=engine.half,
+        wait=engine.wait,
+        threads=engine.threads,
+    )
+
+
 def _be(
     config: Path, method: str, seed: int, node: int, names: list[str], home: Path, folder: Path
 ) -> None:  # pragma: no cover  runs in another process
     """The life of one peer's process."""
-    from coterie.net.peer import quiet
-
-    quiet()
-    from coterie.experiment import Experiment, read
-    from coterie.net import identity, peer
+    from coterie.net import peer
     from coterie.records import write
-    from coterie.slots import choice
-    from coterie.world import build, load_samples
 
     try:
-        settings = Experiment(**read(config)).resolved[method]
-        world = build(settings, load_samples(settings), seed)
-        engine = choice("engine", settings.engine).make()  # type: ignore[arg-type]
-        given = peer.Assignment(
-            method=method,
-            settings=settings,
-            seed=seed,
-            world=world,
-            node=node,
-            numbers={names[j]: j for j in around(world, node)},
-            home=identity.Home(home),
-            folder=folder,
-            timing=engine.timing,
-            half=engine.half,
-            wait=engine.wait,
-            threads=engine.threads,
-        )
-        peer.run(given)
+        peer.run(assignment(config, method, seed, node, names, home, folder))
         code = 0
     except peer.Stopped:
         code = STOPPED

@@ -109,9 +109,6 @@ def run(
     home: Folder = None,
 ) -> int:
     """Train with whoever is there, from the beginning or from where this peer was."""
-    from coterie.net.peer import quiet as quiet_wires
-
-    quiet_wires()
     from coterie.experiment import layered
     from coterie.net import deploy, peer
 
@@ -122,8 +119,8 @@ def run(
     try:
         done = peer.run(given)
     except peer.Stopped:
-        print("Stopped. Go on with the same command; the model so far: `coterie peer export`.")
-        return 0
+        print("Stopped. Go on with the same command; the model so far: `coterie peer export`.", flush=True)
+        os._exit(0)  # a training step under way is not waited for: the checkpoint of the last round stands
     last = done.row(-1, named=True)
     print(f"Finished: round {last['round']}, accuracy {last['merged_accuracy']:.3f} on the test data here.")
     print_paths({"records": given.folder / "records.parquet", "log": given.folder / "log.jsonl"})

@@ -21,6 +21,8 @@ from coterie.protocols import Heard
 SHORTEST_DEADLINE = 1.0
 AHEAD = 1
 """How many rounds ahead of mine a neighbour may be: it can have ended my round, but not another without me."""
+HASTE = 1.25
+"""How much faster than me a few neighbours may be and still be believed."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,8 @@ class Desk:
         self._last: dict[tuple[int, str], int] = {}
         self._took: deque[float] = deque(maxlen=9)
         self._lock = asyncio.Lock()
+        self._anchor = (0, 0.0)
+        """A round that this peer was in for good reasons, and when."""
         if timing.mode == "async":
             spool.mkdir(parents=True, exist_ok=True)
 
@@ -98,8 +102,10 @@ class Desk:
 
     def begin(self, round: int, audible: Iterable[int]) -> None:
         """A round begins: older mail is of no use any more."""
-        self.round, self.audible = round, set(audible)
         self._began, self._waited = time.monotonic(), False
+        if not self._anchor[0] or self.round + 1 < round <= self._rounds()[1]:
+            self._anchor = round, self._began
+        self.round, self.audible = round, set(audible)
         self._boxes = {key: box for key, box in self._boxes.items() if key[0] >= round}
         self.staleness = []
 
@@ -121,9 +127,22 @@ class Desk:
         return max(SHORTEST_DEADLINE, self.timing.stretch * self.round_seconds)
 
     def front(self) -> int:
-        """The round that at least half of the neighbours at work have reached; 0 if there are none."""
+        """How far the neighbours at work are; 0 if there are none.
+
+        What more than half of them say is believed. What fewer say is believed as far as time allows: a neighbour that
+        was out of reach may have gone on at about my pace, but nobody can make me skip to the end alone.
+        """
+        first, most = self._rounds()
+        if most > self.round + AHEAD or not self._took:
+            return most
+        since, when = self._anchor
+        believable = since + AHEAD + int(HASTE * (time.monotonic() - when) / max(self.round_seconds, 1e-3))
+        return max(most, min(first, believable))
+
+    def _rounds(self) -> tuple[int, int]:
+        """The round of the foremost neighbour at work, and the one that more than half of them have reached."""
         rounds = sorted((n.round for n in self.neighbours.values() if n.alive and not n.finished), reverse=True)
-        return rounds[len(rounds) // 2] if rounds else 0
+        return (rounds[0], rounds[len(rounds) // 2]) if rounds else (0, 0)
 
     # Taking mail in.
 

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import signal
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -164,7 +163,9 @@ class Running:
         evaluated = set(a.settings.evaluated())
         number = done
         while number < rounds:
-            number = min(max(number + 1, self.desk.front()), rounds)
+            # An asynchronous peer goes at its own pace, once it is back where the others are.
+            front = self.desk.front() if a.timing.mode == "sync" or number == done else 0
+            number = min(max(number + 1, front), rounds)
             await self._round(number, number in evaluated)
         self.status.state = "finished"
         await self.links.announce(rounds, finished=True)
@@ -376,8 +377,3 @@ def vocabulary(world: World, node: Node, rounds: int, half: bool) -> Expected:
 def _me(world: World, node: int, trainer: Trainer, round: int) -> Me:
     m = world.job.me(np.array([node]), round, trainer.architecture.layout)
     return replace(m, node=m.node[0], size=m.size[0], degree=m.degree[0], labels=m.labels[0])
-
-
-def quiet() -> None:
-    """Keep gRPC from writing to the terminal by itself; our log has what matters."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
