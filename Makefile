@@ -11,7 +11,7 @@ export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install run test check format bench clean
+.PHONY: help install run test check format bench chaos clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | awk -F ':.*## ' '{printf "make %-9s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ format: install  ## put the code into shape
 
 bench: install  ## measure speed and memory
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+chaos: install  ## run peers in trouble: killed, stopped, lied to (a few minutes; ARGS='--seed 1')
+	$(BIN)/python benchmarks/chaos.py $(ARGS)
 
 clean:  ## remove .venv, caches and build products; runs stay
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -59,7 +59,8 @@ def world(case: Case, classes: int = 10) -> World:
     )
     start = Choice("initialisers", "he")
     protocol = Choice("protocols", "neighbourhood").make()
-    return World(job, samples, graph, case.rule.make(), protocol, start, "train", 1.0, 1.0, 1.0, np.arange(100))
+    gains = np.ones(case.nodes)
+    return World(job, samples, graph, case.rule.make(), protocol, start, "train", 1.0, 1.0, gains, np.arange(100))
 
 
 def session(case: Case, engine: Local | None = None) -> tuple[LocalSession, World]:

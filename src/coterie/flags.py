@@ -42,6 +42,10 @@ TEXTUAL = ("seeds", "evaluate", "methods")
 """Fields that read a notation of their own."""
 SHORT = ("lr", "momentum")
 """Settings of the optimiser that have a short name."""
+EXTRA_HELP = {
+    ("topology", "connect"): "draw again until the network is connected",
+    ("topology", "assortativity"): "rewire until the degrees of linked nodes correlate so",
+}
 METAVARS = {"seeds": "SEEDS", "evaluate": "ROUNDS", "methods": "NAMES", "data_dir": "FOLDER"}
 
 
@@ -123,7 +127,7 @@ def part_flags(slot: str, part: Part, given: Mapping[str, Any], order: int = 0, 
     for key, (annotation, default) in (part.parameters | EXTRAS.get(slot, {})).items():
         full, short = _dashed(f"{slot}.{key}"), _dashed(key)
         plain = bool(own) and short not in own
-        text = "draw again until the network is connected" if (slot, key) == ("topology", "connect") else ""
+        text = EXTRA_HELP.get((slot, key), "")
         name, alias = (short, full) if plain else (full, "")
         found.append(
             Flag(name, (slot, key), annotation, given.get(key, default), text, group, alias=alias, part=part.name)

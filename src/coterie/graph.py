@@ -13,6 +13,7 @@ from scipy.sparse import csr_array, diags_array, eye_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs, eigsh, spsolve
 
+from coterie import outages
 from coterie.errors import GraphError
 from coterie.randomness import generator, uniforms
 
@@ -123,13 +124,14 @@ class Graph:
         """The weights as a sparse matrix: row = who hears, column = who sends."""
         return self._matrix.copy()
 
-    def merge_matrix(self, sizes: ArrayLike | None = None) -> csr_array[np.float64]:
+    def merge_matrix(self, sizes: ArrayLike | None = None, own: ArrayLike = 1.0) -> csr_array[np.float64]:
         """What merging does to the models of all nodes: M_ij = ω_ij d_j / Σ_k ω_ik d_k over neighbours and self.
 
-        A node that hears no data at all, its own included, keeps its model.
+        `own` is ω_ii, the weight of one's own model. A node that hears no data at all, its own included, keeps its
+        model.
         """
         data = self._sizes(sizes)
-        mixed = csr_array((self._matrix + eye_array(self.nodes)) @ diags_array(data))
+        mixed = csr_array((self._matrix + diags_array(self._own(own))) @ diags_array(data))
         total: Floats = mixed.sum(axis=1)
         mixed = csr_array(diags_array(1.0 / np.where(total > 0, total, 1.0)) @ mixed)
         return csr_array(mixed + diags_array((total == 0).astype(np.float64)))
@@ -166,27 +168,58 @@ class Graph:
             return 0.0
         return 1.0 / -math.log(self._second) if self._second < 1.0 else math.inf
 
-    def steady_state(self, sizes: ArrayLike | None = None) -> Floats:
+    def expected_merge_matrix(
+        self, sizes: ArrayLike | None = None, links: float = 1.0, presence: float = 1.0, own: ArrayLike = 1.0
+    ) -> csr_array[np.float64]:
+        """E[M], the mean of the merge matrix over rounds in which links and nodes fail, as `active` has it.
+
+        Exact; with unequal weights or sizes to nine digits.
+        """
+        _check_chances(links, presence)
+        arcs = outages.expected_arcs(self, self._sizes(sizes), self._own(own), links, presence)
+        taken = csr_array((arcs, self.sources, self._heard), shape=(self.nodes, self.nodes))
+        return csr_array(taken + diags_array(1.0 - np.bincount(self.targets, arcs, self.nodes)))
+
+    def steady_state(
+        self, sizes: ArrayLike | None = None, links: float = 1.0, presence: float = 1.0, own: ArrayLike = 1.0
+    ) -> Floats:
         """How much each node's first model counts in the consensus that merging alone would reach; sums to 1.
 
-        The left fixed vector of `merge_matrix(sizes)`. For undirected graphs in closed form,
+        The left fixed vector of `merge_matrix(sizes, own)`. For undirected graphs in closed form,
 
-            v_i ∝ d_i (d_i + Σ_{k ∈ N_i} ω_ik d_k),
+            v_i ∝ d_i (ω_ii d_i + Σ_{k ∈ N_i} ω_ik d_k),
 
-        which is (k_i + 1) / Σ_j (k_j + 1) with equal sizes and weights; for directed ones by power iteration. Only a
-        connected graph has a consensus to speak of.
+        which is (k_i + 1) / Σ_j (k_j + 1) with equal sizes and weights; for directed ones by power iteration until a
+        step changes v by less than 1e-14 in sum. Where links work with probability `links` and nodes with probability
+        `presence`, v is random, and this is its mean: the left fixed vector of `expected_merge_matrix`. With equal
+        sizes and weights that is v_i ∝ k_i / (1 − E[1 / (1 + B_i)]), B_i how many of its k_i neighbours a node hears.
+        Only a connected graph has a consensus to speak of.
 
         Reference: Badie-Modiri et al., Initialisation and Network Effects in Decentralised Federated Learning, 2024
         """
-        data = self._sizes(sizes)
-        if self.directed:
-            return _left_fixed_vector(self.merge_matrix(data), self.is_connected())
-        found = data * (data + self._matrix @ data)
+        _check_chances(links, presence)
+        data, mine = self._sizes(sizes), self._own(own)
+        steady = links * presence == 1
+        alike = all((x == x[:1]).all() for x in (data, np.concatenate([mine, self.weights[:1]]), self.weights))
+        if self.directed or not (steady or alike):
+            expected = self.expected_merge_matrix(data, links, presence, mine)
+            return _left_fixed_vector(expected, self.is_connected())
+        if steady:
+            found = data * (mine * data + self._matrix @ data)
+        else:
+            left = 1.0 - outages.kept(self.degree, links * presence)
+            found = np.divide(self.degree, left, out=np.ones(self.nodes), where=left > 0)
         return np.asarray(found / found.sum(), np.float64)
 
-    def gain(self, sizes: ArrayLike | None = None) -> float:
-        """1 / ‖steady state‖₂: how much merging independent models shrinks them."""
-        return float(1.0 / np.linalg.norm(self.steady_state(sizes)))
+    def gain(
+        self, sizes: ArrayLike | None = None, links: float = 1.0, presence: float = 1.0, own: ArrayLike = 1.0
+    ) -> float:
+        """1 / ‖steady state‖₂: how much merging independent models shrinks them.
+
+        Of graphs with failing links or nodes the greatest value there can be: their consensus fluctuates about its
+        mean, and so models shrink a little less (`estimates.under_outages` says how much).
+        """
+        return float(1.0 / np.linalg.norm(self.steady_state(sizes, links, presence, own)))
 
     def active(self, seed: int, round: int, links: float = 1.0, nodes: float = 1.0) -> NDArray[np.bool_]:
         """Which arcs carry a message this round, when each link and each node works with a given probability.
@@ -194,15 +227,26 @@ class Graph:
         Both arcs of a link work or fail together; a node that fails neither sends nor hears. Both ends of a link can
         compute its state alone.
         """
-        for name, chance in (("links", links), ("nodes", nodes)):
-            if not 0 <= chance <= 1:
-                raise GraphError(f"{name} is a probability", expected="a number from 0 to 1", got=chance)
+        _check_chance("links", links)
+        _check_chance("nodes", nodes)
         first, second = self.sources, self.targets
         if not self.directed:
             first, second = np.minimum(first, second), np.maximum(first, second)
         up = uniforms(seed, "node", np.arange(self.nodes), round) < nodes
         works: NDArray[np.bool_] = uniforms(seed, "link", first, second, round) < links
         return works & up[self.sources] & up[self.targets]
+
+    def failing(
+        self,
+        seed: int,
+        sizes: ArrayLike | None = None,
+        links: float = 1.0,
+        presence: float = 1.0,
+        own: ArrayLike = 1.0,
+    ) -> outages.Rounds:
+        """The merge matrix of every round, when only the `active` arcs of that round carry a message."""
+        _check_chances(links, presence)
+        return outages.Rounds(self, self._sizes(sizes), self._own(own), links, presence, seed)
 
     @cached_property
     def _heard(self) -> Ints:
@@ -239,6 +283,14 @@ class Graph:
         if not (np.isfinite(data).all() and (data >= 0).all() and data.any()):
             raise GraphError("data sizes cannot be", expected="numbers ≥ 0, not all 0", got=data.min())
         return data
+
+    def _own(self, own: ArrayLike) -> Floats:
+        given = np.asarray(own, np.float64)
+        if given.shape not in ((), (self.nodes,)):
+            raise GraphError("own weights do not fit the network", expected=f"{self.nodes} numbers", got=given.shape)
+        if not (np.isfinite(given).all() and (given >= 0).all()):
+            raise GraphError("own weights cannot be", expected="numbers ≥ 0", got=given.min())
+        return np.broadcast_to(given, (self.nodes,))
 
     def _farthest(self) -> int:
         """Breadth-first search from all nodes at once: bit b of a node's words says that node b has reached it."""
@@ -289,6 +341,18 @@ def draw(make: Callable[[int, np.random.Generator], Graph], nodes: int, seed: in
     raise GraphError(f"no connected network in {_DRAWS} draws: the last has {parts} components", cure=f"{cure}.")
 
 
+def _check_chance(name: str, chance: float) -> None:
+    if not 0 <= chance <= 1:
+        raise GraphError(f"{name} is a probability", expected="a number from 0 to 1", got=chance)
+
+
+def _check_chances(links: float, presence: float) -> None:
+    _check_chance("links", links)
+    _check_chance("presence", presence)
+    if links * presence == 0:
+        raise GraphError("nobody hears anybody", expected="links and presence above 0", got=f"{links} and {presence}")
+
+
 def _check_arcs(nodes: int, sources: Ints, targets: Ints, weights: Floats) -> None:
     if not sources.shape == targets.shape == weights.shape == (sources.size,):
         raise GraphError("sources, targets and weights must be of one length")
@@ -309,10 +373,12 @@ def _check_arcs(nodes: int, sources: Ints, targets: Ints, weights: Floats) -> No
 
 def _left_fixed_vector(merge: csr_array[np.float64], connected: bool) -> Floats:
     """v with v M = v and sum 1, by power iteration from the uniform vector."""
-    back, nodes = merge.T.tocsr(), merge.shape[0]
+    back, nodes, least = merge.T.tocsr(), merge.shape[0], float(merge.diagonal().min())
+    # M and (M − c) / (1 − c) have the same fixed vector, and the second does not linger where nodes mostly keep still
+    still = max(0.0, (least - 0.1) / 0.9) if least < 1 else 0.0
     found: Floats = np.full(nodes, 1.0 / nodes)
     for _ in range(_STEPS):
-        last, found = found, np.asarray(back @ found, np.float64)
+        last, found = found, np.asarray((back @ found - still * found) / (1.0 - still), np.float64)
         if np.abs(found - last).sum() < 1e-14:
             break
     else:

@@ -176,7 +176,7 @@ class _Runner:
         """One method with one seed by peers, who keep their own checkpoints and records."""
         rounds = self.methods[method].rounds
         self.display.progress(method, seed, 0, rounds, None)
-        world = build(self.methods[method], samples, seed)
+        world = build(self.methods[method], samples, seed, ask=False)
         with tempfile.TemporaryDirectory() as scratch:
             config = Path(scratch) / "config.toml"
             config.write_text(records.frozen(self.experiment))

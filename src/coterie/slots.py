@@ -26,7 +26,9 @@ SLOTS = {
 }
 """Setting -> the room its parts come from."""
 
-EXTRAS: dict[str, dict[str, tuple[Any, Any]]] = {"topology": {"connect": (bool, False)}}
+EXTRAS: dict[str, dict[str, tuple[Any, Any]]] = {
+    "topology": {"connect": (bool, False), "assortativity": (float | None, None)},
+}
 """Settings that every part of a slot has, because the experiment itself carries them out."""
 
 

@@ -1,9 +1,12 @@
 """From a configuration and a seed to everything an engine needs: data, graph, nodes, parts."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from coterie.census import estimates
 from coterie.datasets import Dataset
 from coterie.engines import World
 from coterie.engines._job import Indices, Job, Samples, Training
@@ -11,6 +14,7 @@ from coterie.experiment import Experiment, data_folder
 from coterie.graph import Graph, draw
 from coterie.partitions import split
 from coterie.randomness import generator
+from coterie.rewiring import rewire
 from coterie.slots import choice
 
 
@@ -37,11 +41,16 @@ def network(experiment: Experiment, seed: int) -> Graph:
     """The graph of this seed."""
     topology = experiment.topology
     assert isinstance(topology, dict)
-    return draw(choice("topology", topology).make(), experiment.nodes, seed, connect=topology.get("connect", False))
+    graph = draw(choice("topology", topology).make(), experiment.nodes, seed, connect=topology.get("connect", False))
+    target = topology.get("assortativity")
+    return graph if target is None else rewire(graph, target, generator(seed, "rewiring"))
 
 
-def build(experiment: Experiment, samples: Samples, seed: int) -> World:
-    """One method (a resolved experiment) with one seed."""
+def build(experiment: Experiment, samples: Samples, seed: int, ask: bool = True) -> World:
+    """One method (a resolved experiment) with one seed.
+
+    Nodes that are to find out the gain by gossip do so here, in the simulator, unless they can `ask` for themselves.
+    """
     e = experiment
     labels = samples.train_y.cpu().numpy()
     parts = split(
@@ -77,7 +86,7 @@ def build(experiment: Experiment, samples: Samples, seed: int) -> World:
     )
     size = len(samples.test_y)
     some = generator(seed, "test").choice(size, max(1, round(e.test_share * size)), replace=False)
-    return World(
+    world = World(
         job=job,
         samples=samples,
         graph=graph,
@@ -87,9 +96,20 @@ def build(experiment: Experiment, samples: Samples, seed: int) -> World:
         start=e.start or "train",
         links=e.links,
         nodes=e.presence,
-        gain=graph.gain([len(t) for t in train]),
+        gains=np.full(len(train), graph.gain([len(t) for t in train])),
         test=np.sort(some),
     )
+    if ask and (asking := gossip(e)):
+        return replace(world, gains=estimates(world, **asking))
+    return world
+
+
+def gossip(experiment: Experiment) -> dict[str, int] | None:
+    """How the gain is to be found out by gossip, if it is."""
+    settings = choice("initialiser", experiment.initialiser).settings  # type: ignore[arg-type]
+    if settings.get("estimate") != "gossip":
+        return None
+    return {"samples": settings["gossip_samples"], "rounds": settings["gossip_rounds"]}
 
 
 def _label_shares(labels: Indices, train: tuple[Indices, ...], classes: int) -> Tensor:

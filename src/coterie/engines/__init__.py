@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.contract import Rule
@@ -29,7 +30,8 @@ class World:
     start: str
     links: float
     nodes: float
-    gain: float
+    gains: NDArray[np.float64]
+    """What each node multiplies its first weights with, if its initialiser does."""
     test: Indices
     """The test samples that evaluations use."""
     origin: Origin | None = None

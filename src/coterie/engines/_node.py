@@ -191,9 +191,8 @@ class Node:
             case Receive():
                 return await self.transport.receive(self.node, op.senders.tolist(), op.tag)
             case Answer():
-                own = self.trainer.architecture.signature
-                alike = [sender for sender in op.heard if op.heard[sender].architecture == own]
-                return await self.work(lambda: {sender: self._answer(op.heard[sender]) for sender in alike})
+                audience = self.world.graph.audience(self.node).tolist()
+                return await self.work(lambda: {to: self._answer(op.heard.get(to)) for to in audience})
             case Merge():
                 await self.work(lambda: self._merge(op))
             case Adopt():
@@ -240,10 +239,13 @@ class Node:
         for to in op.to.tolist():
             self.transport.send(self.node, to, op.tag, parcel if sound and to in self.reachable else None)
 
-    def _answer(self, theirs: Parcel) -> Parcel:
+    def _answer(self, theirs: Parcel | None) -> Parcel:
+        """What the rule says to a neighbour; nothing to one unheard or of another kind, lest it waits for an answer."""
         data, me = RowData(self.trainer, self.row), self.trainer.me(self.row, self.number)
-        fields = self.world.rule.answer(me, theirs.message, data)
-        return Parcel(self.node, theirs.architecture, Message(fields, me.size, self.number))
+        own = self.trainer.architecture.signature
+        alike = theirs is not None and theirs.architecture == own
+        fields = self.world.rule.answer(me, theirs.message, data) if theirs is not None and alike else {}
+        return Parcel(self.node, own, Message(fields, me.size, self.number))
 
     def _merge(self, op: Merge) -> None:
         start, rule = time.perf_counter(), self.world.rule
@@ -359,7 +361,7 @@ def trainers(world: World, nodes: Indices) -> list[Trainer]:
         matrix = torch.zeros(len(own), architecture.width)
         integers = torch.zeros(len(own), architecture.integers, dtype=torch.int64)
         for row, node in enumerate(own.tolist()):
-            initialise(architecture.module, world.origin or Origin(job.seed, node, world.gain))
+            initialise(architecture.module, world.origin or Origin(job.seed, node, float(world.gains[node])))
             architecture.read(matrix[row], integers[row])
         trainer = Trainer(job, world.samples, g, architecture, matrix, integers, own)
         if job.training.keep_optimiser:

@@ -53,7 +53,7 @@ class Population:
             matrix = self._shared(len(nodes), architecture.width)
             integers = torch.zeros(len(nodes), architecture.integers, dtype=torch.int64).share_memory_()
             for row, node in enumerate(nodes.tolist()):
-                initialise(architecture.module, Origin(job.seed, node, world.gain))
+                initialise(architecture.module, Origin(job.seed, node, float(world.gains[node])))
                 architecture.read(matrix[row], integers[row])
             width = architecture.layout.size
             me = job.me(nodes, 0, architecture.layout)

@@ -238,7 +238,7 @@ def assignment(
     from coterie.world import build, load_samples
 
     settings = Experiment(**read(config)).resolved[method]
-    world = build(settings, load_samples(settings), seed)
+    world = build(settings, load_samples(settings), seed, ask=False)
     engine = choice("engine", settings.engine).make()  # type: ignore[arg-type]
     return Assignment(
         method=method,

@@ -106,7 +106,7 @@ def _world(settings: Experiment, seed: int, name: str, neighbours: int, architec
         raise ConfigError("--architecture", expected=f"0 to {len(models) - 1}", got=architecture)
     alone = settings.model_copy(update={"nodes": 1, "partition": choice_of("partition", "iid"), "pooled": False})
     alone = alone.model_copy(update={"topology": choice_of("topology", "complete"), "model": models[architecture]})
-    own = build(alone, load_samples(settings), seed)
+    own = build(alone, load_samples(settings), seed, ask=False)
     graph = Graph.from_edges(1 + neighbours, [(0, 1 + i) for i in range(neighbours)])
     nothing = np.array([], np.int64)
     distinct = [m for i, m in enumerate(models) if m not in models[:i]]
@@ -123,7 +123,7 @@ def _world(settings: Experiment, seed: int, name: str, neighbours: int, architec
     )
     gain = network(settings, seed).gain() if as_table(settings.initialiser)["name"] == "gain" else 1.0
     origin = Origin(seed, key(0, f"peer {name}") >> 1, gain)
-    return replace(own, job=job, graph=graph, gain=gain, origin=origin)
+    return replace(own, job=job, graph=graph, gains=np.full(1 + neighbours, gain), origin=origin)
 
 
 def choice_of(slot: str, name: str) -> dict[str, object]:

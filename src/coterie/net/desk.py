@@ -1,6 +1,7 @@
 """A peer's mail room: what it takes in, what it refuses, and how long it waits. It knows no sockets."""
 
 import asyncio
+import contextlib
 import statistics
 import time
 from collections import deque
@@ -78,9 +79,16 @@ class Desk:
     """Takes what neighbours send, once each and in its time, and hands it to the node."""
 
     def __init__(
-        self, node: Node, neighbours: Iterable[int], timing: Timing, rounds: int, spool: Path, keep: bool
+        self,
+        node: Node,
+        neighbours: Iterable[int],
+        timing: Timing,
+        rounds: int,
+        spool: Path,
+        keep: bool,
+        half: bool = False,
     ) -> None:
-        self.node, self.timing, self.rounds, self.spool, self.keep = node, timing, rounds, spool, keep
+        self.node, self.timing, self.rounds, self.spool, self.keep, self.half = node, timing, rounds, spool, keep, half
         self.neighbours = {n: Neighbour() for n in neighbours}
         self.round = 0
         self.audible: set[int] = set()
@@ -92,6 +100,8 @@ class Desk:
         self._newest: dict[int, Envelope] = {}
         self._last: dict[tuple[int, str], int] = {}
         self._took: deque[float] = deque(maxlen=9)
+        self._stood = 0.0
+        """Seconds before this round in which others caught up: part of what rounds take."""
         self._lock = asyncio.Lock()
         self._anchor = (0, 0.0)
         """A round that this peer was in for good reasons, and when."""
@@ -112,7 +122,7 @@ class Desk:
     def end(self) -> None:
         """A round is over; one that waited in vain says nothing of how long rounds take."""
         if not self._waited:
-            self._took.append(time.monotonic() - self._began)
+            self._took.append(self._stood + time.monotonic() - self._began)
 
     @property
     def round_seconds(self) -> float:
@@ -143,6 +153,29 @@ class Desk:
         """The round of the foremost neighbour at work, and the one that more than half of them have reached."""
         rounds = sorted((n.round for n in self.neighbours.values() if n.alive and not n.finished), reverse=True)
         return (rounds[0], rounds[len(rounds) // 2]) if rounds else (0, 0)
+
+    async def abreast(self, round: int) -> None:
+        """Let neighbours at work come within reach of this round, until the deadline.
+
+        Where a link is down, or goes one way only, no message keeps a peer from running away from its neighbours, and
+        they would miss its later messages or skip rounds to follow it.
+        """
+        start, deadline = time.monotonic(), self.deadline
+        while (behind := self._behind(round)) and time.monotonic() < start + deadline:
+            self.changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.changed.wait(), 0.2)
+        self._stood = 0.0 if behind else time.monotonic() - start
+        for sender in behind:
+            self.neighbours[sender].excused = True
+            self.missed(sender)
+
+    def _behind(self, round: int) -> list[int]:
+        """Neighbours to be waited for before this round begins."""
+        if self.timing.mode == "async":
+            return []
+        awaited = {s: n for s, n in self.neighbours.items() if n.alive and not (n.excused or n.finished)}
+        return [s for s, n in awaited.items() if n.round + AHEAD < round]
 
     # Taking mail in.
 
@@ -181,9 +214,13 @@ class Desk:
                     box.parcels[envelope.sender] = parcel
                 elif fields and isinstance(box.heard, Added):
                     await asyncio.to_thread(_add, box.heard, parcel)
-                box.bytes[envelope.sender] = parcel.bytes
+                box.bytes[envelope.sender] = self._amount(parcel)
         self.neighbours[envelope.sender].excused = False
         self.changed.set()
+
+    def _amount(self, parcel: Parcel) -> int:
+        """Bytes of a parcel's numbers as they travelled."""
+        return parcel.bytes // (2 if self.half else 1)
 
     def _box(self, round: int, tag: str) -> Box:
         return self._boxes.setdefault((round, tag), Box(self.node.gathering()))
@@ -247,7 +284,7 @@ class Desk:
             )
             behind = max(self.round - envelope.round, 0)
             self.staleness.append(behind)
-            self.node.ledger.totals["received_bytes"][self.node.node] += parcel.bytes
+            self.node.ledger.totals["received_bytes"][self.node.node] += self._amount(parcel)
             if self.keep:
                 kept[sender] = parcel
             else:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import random
 import secrets
 import time
@@ -24,7 +25,7 @@ from coterie.contract import Fields
 from coterie.engines._node import Parcel
 from coterie.errors import PeerError
 from coterie.net import wire
-from coterie.net.desk import Desk, Envelope
+from coterie.net.desk import AHEAD, Desk, Envelope
 from coterie.net.identity import Card, Home, caller, channel, server_credentials
 from coterie.net.logs import say
 from coterie.net.status import Neighbour, Status
@@ -32,6 +33,8 @@ from coterie.net.wire import CHUNK, VERSION, Expected, Receiver, Refused
 from coterie.net.wire_pb2 import Header, Hello, Receipt, Welcome
 
 SERVICE = "coterie.v1.Peers"
+PHASE = "phase"
+"""The one shared setting in which peers may differ for a while."""
 PULSE = 1.0
 SILENCE = 4.0
 """A neighbour without a pulse for so many seconds is taken for dead until it is heard again."""
@@ -88,8 +91,10 @@ def disagreement(mine: Hello, theirs: Hello) -> str | None:
         return f"protocol version: mine {mine.version}, theirs {theirs.version}"
     if mine.digest == theirs.digest:
         return None
-    if difference := wire.hello_mismatch(dict(mine.shared), dict(theirs.shared)):
-        return difference
+    phases = [{PHASE: said.shared[PHASE]} if PHASE in said.shared else {} for said in (mine, theirs)]
+    for own, other in (phases, (dict(mine.shared), dict(theirs.shared))):
+        if difference := wire.hello_mismatch(own, other):
+            return difference
     return f"model signature: mine {list(mine.signatures)[:8]}, theirs {list(theirs.signatures)[:8]}"
 
 
@@ -120,6 +125,7 @@ class Link:
     settled: set[int] = field(default_factory=set)
     """Outgoing messages (their serials) that need no further try."""
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    greeted: asyncio.Event = field(default_factory=asyncio.Event)
     sending: bool = False
 
 
@@ -144,7 +150,7 @@ class Links:
         status.neighbours = {name: link.status for name, link in self.by_name.items()}
         status.session = self.session
         self.finished = False
-        self._moved = asyncio.Condition()
+        self._moved = asyncio.Event()
         self._slots = asyncio.Semaphore(STAGED)
         self._outgoing: list[Outgoing] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -190,8 +196,8 @@ class Links:
         kept = {o.serial for o in self._outgoing}
         for link in self.by_name.values():
             link.settled &= kept
-        async with self._moved:
-            self._moved.notify_all()
+        self._moved.set()
+        self._moved = asyncio.Event()  # a new one: no lock that a cancelled follower could take with it
 
     def send(self, to: int, tag: str, parcel: Parcel | None) -> None:
         """Send a message (or word that there is none) on its way; may be called from any thread."""
@@ -242,16 +248,25 @@ class Links:
                 self._trouble(link, f"{error.code().name.lower()}: {error.details()}")
             except TimeoutError:
                 self._trouble(link, f"no sign of life for {SILENCE:g} s")
+            except DecodeError:
+                self._trouble(link, "an answer that cannot be read")
             self._alive(link, False)
-            await asyncio.sleep(pause * random.uniform(0.7, 1.3))
+            link.greeted.clear()
+            with contextlib.suppress(TimeoutError):  # who has come back and calls us is called at once
+                await asyncio.wait_for(link.greeted.wait(), pause * random.uniform(0.7, 1.3))
             pause = min(pause * 1.7, LONGEST_PAUSE)
 
     async def _stay(self, link: Link, line: grpc.aio.Channel) -> bool:
         """Follow a neighbour, and deliver to it, until the line breaks; False if it will not have us."""
         hello = self._hello()
         call = line.unary_stream(f"/{SERVICE}/Follow")(hello.SerializeToString())
-        welcome = Welcome.FromString(await _within(call.read(), STALL))
+        answer = await _within(call.read(), STALL)
+        if answer is grpc.aio.EOF:
+            return False
+        welcome = Welcome.FromString(answer)
         if not welcome.accepted:
+            if welcome.reason.startswith(f"{PHASE}:"):
+                return True
             self._disagree(link, welcome.reason)
             await asyncio.sleep(LONGEST_PAUSE)
             return False
@@ -260,6 +275,7 @@ class Links:
         try:
             while True:
                 read = asyncio.create_task(call.read())
+                read.add_done_callback(lambda task: task.cancelled() or task.exception())  # else it is complained of
                 done, _ = await asyncio.wait({read, delivering}, timeout=SILENCE, return_when=asyncio.FIRST_COMPLETED)
                 if delivering in done:
                     read.cancel()
@@ -272,10 +288,9 @@ class Links:
                     return True
                 self._hear(link, Welcome.FromString(said))
         finally:
-            delivering.cancel()
-            with contextlib.suppress(BaseException):
-                await delivering
             call.cancel()
+            delivering.cancel()
+            await asyncio.wait({delivering})  # which lets our own end through; awaiting the task itself might not
 
     def _hear(self, link: Link, welcome: Welcome) -> None:
         """A pulse: the neighbour lives, and this is its round."""
@@ -300,7 +315,13 @@ class Links:
         self.desk.changed.set()
 
     def _pending(self, link: Link) -> list[Outgoing]:
-        return [o for o in self._outgoing if link.number in o.targets and o.serial not in link.settled]
+        """What a neighbour is to have now: not what it would refuse because it has not come so far."""
+        latest = (
+            max(self.desk.neighbours[link.number].round, 1) + AHEAD if self.desk.timing.mode == "sync" else math.inf
+        )
+        return [
+            o for o in self._outgoing if link.number in o.targets and o.serial not in link.settled and o.round <= latest
+        ]
 
     async def _deliver_all(self, link: Link, line: grpc.aio.Channel) -> None:
         """Bring a neighbour what it is to have, as it comes up."""
@@ -369,21 +390,23 @@ class Links:
             self._refuse(link, refusal)
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refusal.reason)
         if objection := disagreement(self._hello(), hello):
-            self._disagree(link, objection)
-            self._refuse(link, Refused("disagreement", objection))
+            if not objection.startswith(f"{PHASE}:"):
+                self._disagree(link, objection)
+                self._refuse(link, Refused("disagreement", objection))
             yield self._pulse(False, disagreement(hello, self._hello()) or "")
             return
         if hello.session != link.session:  # a new process: what it had is lost, and it may have it again
             link.session = hello.session
             link.settled.clear()
         link.wake.set()
+        link.greeted.set()
         link.followers += 1
         try:
             while True:
+                moved = self._moved
                 yield self._pulse(True)
-                async with self._moved:
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._moved.wait(), PULSE)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(moved.wait(), PULSE)
         finally:
             link.followers -= 1
 

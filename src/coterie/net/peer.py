@@ -20,6 +20,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from coterie import records
+from coterie.census import Census, counting, own_estimate
 from coterie.contract import Me, Message
 from coterie.engines import Ledger, World
 from coterie.engines._job import Choice
@@ -34,6 +35,7 @@ from coterie.net.links import Agreement, Links
 from coterie.net.logs import say
 from coterie.net.wire import Expected
 from coterie.protocols import Heard
+from coterie.world import gossip
 
 SHARED = (
     "model",
@@ -80,6 +82,8 @@ class Assignment:
     status_host: str = "127.0.0.1"
     status_port: int = 0
     verbose: bool = False
+    phase: str = "training"
+    """What peers do together now; who is in another phase is not there yet, or has gone on."""
 
 
 class Stopped(Exception):
@@ -88,7 +92,32 @@ class Stopped(Exception):
 
 def run(assignment: Assignment) -> pl.DataFrame:
     """Be a peer until all rounds are done; gives this peer's records."""
+    asking = gossip(assignment.settings)
+    if asking and not (assignment.folder / CHECKPOINT).exists():
+        assignment = asyncio.run(asked(assignment, **asking))
     return asyncio.run(Running(assignment).go())
+
+
+async def asked(a: Assignment, samples: int, rounds: int) -> Assignment:
+    """The same with this peer's own estimate of the gain, for which it asks around first, as peers do in a run."""
+    world = counting(a.world, samples)
+    told = {"rounds": rounds, "rule": {"name": "census", "samples": samples}, "protocol": {"name": "gossip"}}
+    before = replace(
+        a,
+        method="census",
+        settings=a.settings.model_copy(update=told),
+        world=world,
+        folder=a.folder / "census",
+        timing=replace(a.timing, mode="sync"),
+        phase="census",
+    )
+    running = Running(before)
+    await running.go()
+    assert isinstance(world.rule, Census)
+    gain = own_estimate(world.rule, running.node.state["minima"])
+    say(running.log, logging.INFO, "gain", estimate=gain)
+    origin = replace(a.world.origin, gain=gain) if a.world.origin else None
+    return replace(a, world=replace(a.world, gains=np.full(a.world.job.nodes, gain), origin=origin))
 
 
 class Running:
@@ -112,7 +141,7 @@ class Running:
         if keep or rule.raw:
             say(self.log, logging.INFO, "this rule or protocol keeps every neighbour's model", models=len(a.numbers))
         spool = a.folder / "spool"
-        self.desk = Desk(self.node, a.numbers.values(), a.timing, a.settings.rounds, spool, keep)
+        self.desk = Desk(self.node, a.numbers.values(), a.timing, a.settings.rounds, spool, keep, a.half)
         codes = {_code(t): signature for signature, t in self.node.classmates.items()}
         self.agreement = Agreement(shared(a), codes)
         expected = vocabulary(a.world, self.node, a.settings.rounds, a.half)
@@ -163,6 +192,7 @@ class Running:
         evaluated = set(a.settings.evaluated())
         number = done
         while number < rounds:
+            await self.desk.abreast(number + 1)
             # An asynchronous peer goes at its own pace, once it is back where the others are.
             front = self.desk.front() if a.timing.mode == "sync" or number == done else 0
             number = min(max(number + 1, front), rounds)
@@ -319,7 +349,7 @@ def shared(a: Assignment) -> dict[str, str]:
     """The settings that neighbours compare, each as JSON."""
     dump = a.settings.model_dump()
     whole = {key: dump[key] for key in SHARED}
-    whole |= {"seed": a.seed, "engine.mode": a.timing.mode, "engine.half": a.half}
+    whole |= {"phase": a.phase, "seed": a.seed, "engine.mode": a.timing.mode, "engine.half": a.half}
     return {key: json.dumps(value, sort_keys=True) for key, value in _flat(whole)}
 
 
@@ -363,7 +393,8 @@ def vocabulary(world: World, node: Node, rounds: int, half: bool) -> Expected:
         me = _me(world, node.node, own, 1)
         message = Message(rule.send(me, zeros, rule.init(me, zeros)), me.size, 1)
         answer = rule.answer(me, message, RowData(own, node.row))
-        answers = {_code(own): {name: tensor.numel() for name, tensor in answer.items()}}
+        answers = {code: {} for code in said}  # other kinds do not answer, and say so
+        answers[_code(own)] = {name: tensor.numel() for name, tensor in answer.items()}
     optional = {name for fields in said.values() for name in fields} - (always or set())
     tags = getattr(world.protocol, "tags", None)
     return Expected(

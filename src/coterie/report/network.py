@@ -1,5 +1,6 @@
 """The network in numbers and as a drawing."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from coterie.graph import Floats, Graph
+from coterie.rewiring import assortativity
 
 _ARROWS = 3000  # more arrow heads than this hide what they point at
 
@@ -19,12 +21,14 @@ _ARROWS = 3000  # more arrow heads than this hide what they point at
 def describe(graph: Graph, sizes: ArrayLike | None = None) -> dict[str, object]:
     """What is worth knowing of a network before training on it; `sizes` are the nodes' numbers of samples."""
     degree = graph.degree
+    mixed = math.nan if graph.directed else assortativity(graph)
     return {
         "nodes": graph.nodes,
         "arcs" if graph.directed else "links": graph.edges,
         "least degree": int(degree.min()),
         "mean degree": float(degree.mean()),
         "greatest degree": int(degree.max()),
+        **({} if math.isnan(mixed) else {"assortativity": mixed}),
         "connected": graph.is_connected(),
         "diameter": graph.diameter(),
         "spectral gap": graph.spectral_gap(),

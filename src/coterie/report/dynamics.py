@@ -1,0 +1,98 @@
+"""Figures of the early stage: both spreads by round, the scaling of ‖v_steady‖, its indifference to assortativity."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
+from numpy.typing import ArrayLike
+
+from coterie.dynamics import Dynamics
+from coterie.estimates import Gossip, Scaling
+from coterie.report.curves import FAINT, LOOK, PALETTE, STYLES
+
+_GREY = "#666666"
+
+
+def draw_dynamics(found: Dynamics, path: str | Path, title: str = "Early stage") -> Path:
+    """σ_ap and σ_an against rounds, with the theory's plateau and the stabilisation time."""
+    with mpl.rc_context(LOOK):
+        figure, axes = _axes("communication round", "standard deviation", title)
+        rounds = np.arange(found.rounds + 1)
+        curves = {"σ_ap, over a node's parameters": found.across_parameters, "σ_an, over nodes": found.across_nodes}
+        for (label, values), colour in zip(curves.items(), PALETTE, strict=False):
+            axes.plot(rounds, np.where(values > 0, values, np.nan), color=colour, linewidth=1.8, label=label)
+        theory = f"σ_init·‖v_steady‖ = {found.theory:.4g}"
+        axes.axhline(found.theory, color=PALETTE[0], linestyle=(0, (6, 4)), linewidth=1.1, label=theory)
+        if found.noise:
+            axes.axhline(found.noise, color=_GREY, linestyle=":", linewidth=1.1, label=f"noise {found.noise:g}")
+        if found.stabilisation is not None:
+            label = f"σ_an stable from round {found.stabilisation}"
+            axes.axvline(found.stabilisation, color=PALETTE[1], linestyle=(0, (1, 1.5)), linewidth=1.2, label=label)
+        axes.set_yscale("log")
+        axes.set_xlim(0, found.rounds)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
+        return _save(figure, path)
+
+
+def draw_scaling(found: Mapping[str, Scaling], path: str | Path, title: str = "‖v_steady‖ by size") -> Path:
+    """‖v_steady‖ against the number of nodes, a line for each family: the mean of its draws, and the fit."""
+    with mpl.rc_context(LOOK):
+        figure, axes = _axes("nodes", "‖v_steady‖", title)
+        for place, (name, family) in enumerate(found.items()):
+            look: Any = {"color": PALETTE[place % len(PALETTE)]}
+            label = f"{name}: n^−{family.exponent:.3f} ± {family.error:.3f}"
+            mean, spread = family.norms.mean(axis=1), family.norms.std(axis=1)
+            axes.errorbar(family.nodes, mean, spread, fmt="o", markersize=4, label=label, **look)
+            style = STYLES[place // len(PALETTE) % len(STYLES)]
+            axes.plot(family.nodes, family.at(family.nodes), linewidth=1.2, linestyle=style, **look)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
+        return _save(figure, path)
+
+
+def draw_assortativity(values: ArrayLike, norms: ArrayLike, path: str | Path) -> Path:
+    """‖v_steady‖ of networks with the same degrees against their assortativity."""
+    with mpl.rc_context(LOOK):
+        figure, axes = _axes("assortativity", "‖v_steady‖", "Rewired at fixed degrees")
+        axes.plot(np.asarray(values), np.asarray(norms), "o-", color=PALETTE[0], markersize=4, linewidth=1.2)
+        axes.set_ylim(0, 1.4 * float(np.max(norms)))
+        return _save(figure, path)
+
+
+def draw_gossip(found: Mapping[str, Gossip], path: str | Path, title: str = "Gain by gossip") -> Path:
+    """The error of the gain against rounds of gossip: the median node, and the worst as a thin line."""
+    with mpl.rc_context(LOOK):
+        figure, axes = _axes("round of gossip", "relative error of the gain", title)
+        for (name, trace), colour in zip(found.items(), PALETTE, strict=False):
+            errors = np.where(np.isfinite(trace.errors), trace.errors, np.nan)
+            known = np.isfinite(errors).all(axis=1)
+            rounds = np.arange(len(errors))[known]
+            axes.plot(rounds, np.median(errors[known], axis=1), color=colour, linewidth=1.8, label=name)
+            axes.plot(rounds, errors[known].max(axis=1), color=colour, linewidth=0.8)
+        axes.set_yscale("log")
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
+        return _save(figure, path)
+
+
+def _axes(x: str, y: str, title: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(7.2, 4.2))
+    axes = figure.subplots()
+    axes.set_title(title)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(color=FAINT, linewidth=0.7)
+    return figure, axes
+
+
+def _save(figure: Figure, path: str | Path) -> Path:
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    return path

@@ -1,0 +1,212 @@
+"""Every rule between real peers: sockets, keys and TLS on loopback give the simulator's numbers."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+import peering
+from coterie.engines._node import Node
+from coterie.experiment import Experiment
+from coterie.graph import Graph
+from coterie.net.desk import Timing
+from coterie.net.peer import Running
+from coterie.parts import names
+from driving import ENGINES, SMALL, Outcome, agree, drive, own
+from peering import assignments, together
+
+PATIENT = Timing(deadline=60)
+"""Nobody is given up: who waits in vain is found out by the count of missed deadlines, not by the clock."""
+
+REMEMBERING = [own(n) for n in ("Velocity", "WholeVelocity", "RawVelocity", "Nostalgic")]
+ANSWERING = [own(n) for n in ("CFAGE", "SilentAnswers", "BrokenAnswers")]
+RULES = [*names("rules"), *REMEMBERING, *ANSWERING, own("Broken")]
+
+MIXED = [{"name": "mlp", "sizes": [8]}, {"name": "mlp", "sizes": [12]}]
+BATCH_NORM = {"name": "cnn", "channels": [4], "kernel": 3, "norm": "batch"}
+DIRECTED = {"name": "er", "p": 0.5, "directed": True, "weights": "uniform", "connect": True}
+
+WORLDS: dict[str, dict[str, Any]] = {
+    "weights": {"topology": {"name": "er", "p": 0.6, "weights": "uniform", "connect": True}, "start": "merge"},
+    "directed": {"topology": DIRECTED, "start": "merge"},
+    "directed, failing": {"topology": DIRECTED, "links": 0.7},
+    "answers, directed": {"topology": DIRECTED, "rule": own("CFAGE")},
+    "answers, directed, failing": {"topology": DIRECTED, "rule": own("CFAGE"), "links": 0.7, "presence": 0.8},
+    "gain": {"initialiser": "gain", "start": "merge", "topology": "complete"},
+    "two kinds of model": {"model": MIXED, "rule": "dechw", "topology": "complete"},
+    "two kinds of model, kept": {"model": MIXED, "rule": "median", "topology": "complete"},
+    "two kinds of model, answers": {"model": MIXED, "rule": own("CFAGE"), "topology": "complete"},
+    "batch norm": {"model": BATCH_NORM, "links": 0.7},
+    "batch norm, merged first": {"model": BATCH_NORM, "start": "merge"},
+    "kept optimiser": {"keep_optimiser": True, "optimiser": {"name": "adam", "lr": 0.01}, "lr": None},
+    "relay on a ring": {"protocol": "relay", "topology": "ring"},
+    "relay on a line, failing": {"protocol": "relay", "topology": "line", "links": 0.6},
+    "aggregator": {"protocol": "aggregator", "topology": "star", "start": "merge"},
+    "aggregator, failing": {"protocol": {"name": "aggregator", "hub": 1}, "links": 0.6, "presence": 0.8},
+    "a lesson for two kinds": {
+        "protocol": {"name": "aggregator", "lesson": own("mutual"), "hub": 1},
+        "topology": "complete",
+        "model": MIXED,
+    },
+    "a lesson that spoils one": {"protocol": {"name": "aggregator", "lesson": own("spoilt")}, "topology": "star"},
+    "a protocol of one's own": {"protocol": own("Twice"), "links": 0.7},
+}
+
+
+class Peers:
+    """A run of real peers in one event loop, and what came of it."""
+
+    def __init__(self, folder: Path, timing: Timing = PATIENT, half: bool = False, **settings: Any) -> None:
+        given = assignments(Experiment(**{**SMALL, **settings}), folder, timing=timing, half=half)
+        self.running: list[Running] = []
+
+        async def look(running: list[Running]) -> None:
+            self.running = running
+
+        self.rows: pl.DataFrame = asyncio.run(asyncio.wait_for(together(given, look), 240))
+
+    @property
+    def missed(self) -> int:
+        """How often somebody waited for a neighbour in vain."""
+        return sum(n.missed for r in self.running for n in r.status.neighbours.values())
+
+    @property
+    def refusals(self) -> set[str]:
+        return {reason for r in self.running for n in r.status.neighbours.values() for reason in n.refusals}
+
+    @property
+    def outcome(self) -> Outcome:
+        models, integers, ledger = {}, {}, {}
+        state: dict[str, dict[int, torch.Tensor]] = {}
+        for node, peer in enumerate(self.running):
+            found = peer.node.snapshot()
+            models[node], integers[node] = found["row"], found["integers"]
+            for key, value in found.items():
+                kind, _, name = key.partition("/")
+                if kind == "state":
+                    state.setdefault(name, {})[node] = value
+                elif kind == "ledger":
+                    ledger.setdefault(name, np.full(len(self.running), np.nan))[node] = float(value)
+        return Outcome(models, integers, state, ledger, {}, self.running[0].a.world)
+
+
+def ids(name: str) -> str:
+    return name.rpartition(":")[2]
+
+
+def same(found: Peers, engine: str, **settings: Any) -> None:
+    assert found.missed == 0
+    assert found.refusals <= {"future", "duplicate", "past"}  # offered again, or already there
+    agree(found.outcome, drive(engine, **settings))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=ids)
+def test_same_numbers(rule: str, tmp_path: Path) -> None:
+    settings = {"rule": rule, "nodes": 4, "topology": "ring"}
+    found = Peers(tmp_path, **settings)
+    same(found, "memory", **settings)
+    same(found, "loop", **settings)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=ids)
+def test_same_numbers_with_lost_links_and_absent_nodes(rule: str, tmp_path: Path) -> None:
+    """Injected faults are computed by both ends: nobody waits for what will not come."""
+    settings = {"rule": rule, "links": 0.6, "presence": 0.7, "start": "merge", "nodes": 5}
+    same(Peers(tmp_path, **settings), "memory", **settings)
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_same_numbers_in_other_worlds(name: str, tmp_path: Path) -> None:
+    same(Peers(tmp_path, **WORLDS[name]), "memory", **WORLDS[name])
+
+
+LONER = Graph.from_edges(5, [(0, 1), (1, 2), (2, 0), (2, 3)], [0.5, 2.0, 1.0, 0.25])
+"""Weighted; node 4 has no neighbour, node 3 has one."""
+SOURCES = Graph.from_edges(5, [(0, 1), (1, 2), (2, 1), (0, 2), (3, 2), (3, 4)], directed=True)
+"""Nodes 0 and 3 are heard but hear nobody: nothing but good manners keeps them from running ahead."""
+
+
+@pytest.mark.parametrize("graph", [LONER, SOURCES], ids=["a loner", "sources"])
+def test_same_numbers_where_some_hear_nobody(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"nodes": 5, "start": "merge", "rule": "cfa"}
+    wanted = drive("memory", graph=graph, **settings)
+    monkeypatch.setattr(peering, "build", lambda *given: wanted.world)
+    found = Peers(tmp_path, **settings)
+    assert found.missed == 0
+    agree(found.outcome, wanted)
+
+
+def test_nobody_runs_ahead_or_skips_a_round_where_links_are_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One node is slow, and in some rounds no message makes the others wait for it."""
+    train = Node._train
+
+    def slowly(node: Node) -> None:
+        time.sleep(0.2 if node.node == 1 else 0)
+        train(node)
+
+    settings = {"nodes": 3, "topology": "line", "links": 0.4}
+    wanted = drive("memory", rounds=5, **settings)
+    monkeypatch.setattr(Node, "_train", slowly)
+    found = Peers(tmp_path, Timing(deadline=60, stretch=100), rounds=5, **settings)
+    assert found.missed == 0
+    agree(found.outcome, wanted)
+
+
+def test_records_are_those_of_the_simulator(tmp_path: Path) -> None:
+    """Every evaluated round and node; distances to others are not known to a peer."""
+    settings = {**SMALL, "nodes": 4, "topology": "complete", "rule": "decdiff", "evaluate": 1}
+    found = Peers(tmp_path, **settings)
+    simulated = Experiment(**settings, engine=ENGINES["loop"]).run().sort("round", "node")
+    same_columns = ["method", "seed", "round", "node", "batches", "sent_bytes", "received_bytes"]
+    assert found.rows.select(same_columns).equals(simulated.select(same_columns))
+    for name in ("test_accuracy", "test_loss", "merged_accuracy", "validation_accuracy", "validation_loss"):
+        ours, theirs = found.rows[name].to_numpy(), simulated[name].to_numpy()
+        np.testing.assert_allclose(ours, theirs, atol=0.01 if "accuracy" in name else 1e-3, err_msg=name)
+    assert found.rows["staleness"].null_count() == found.rows.height
+    for node, peer in enumerate(found.running):
+        kept = pl.read_parquet(peer.a.folder / "records.parquet")
+        assert kept.equals(found.rows.filter(pl.col("node") == node).sort("round"))
+
+
+@pytest.mark.parametrize("rule", ["decavg", "dechw", "median", own("CFAGE")], ids=ids)
+def test_half_precision_is_near_and_half_as_long(rule: str, tmp_path: Path) -> None:
+    settings = {"rule": rule, "nodes": 4, "topology": "ring"}
+    found, whole = Peers(tmp_path, half=True, **settings), drive("memory", **settings)
+    assert found.missed == 0
+    for node, row in found.outcome.models.items():
+        torch.testing.assert_close(row, whole.models[node], rtol=0.02, atol=0.02)
+        assert not torch.equal(row, whole.models[node])
+    for name in ("sent_bytes", "received_bytes"):
+        np.testing.assert_array_equal(2 * found.outcome.ledger[name], whole.ledger[name], err_msg=name)
+
+
+@pytest.mark.parametrize("rule", ["decavg", "dechw", "median", own("Velocity")], ids=ids)
+def test_asynchronous_peers_learn(rule: str, tmp_path: Path) -> None:
+    """Nobody waits, so numbers depend on the hour; but models get better, and how old they were is in the records."""
+    settings = {"rule": rule, "nodes": 4, "topology": "complete", "rounds": 8, "batches": 12, "initialiser": "common"}
+    settings |= {"partition": "iid", "total": 400}
+    found = Peers(tmp_path, timing=Timing("async", discount=0.8), **settings, evaluate=1)
+    assert found.rows["round"].max() == 8
+    before, after = (found.rows.filter(pl.col("round") == r)["test_accuracy"].mean() for r in (0, 8))
+    assert before < 0.2  # ten kinds of digits
+    assert after > 0.35
+    ages = found.rows["staleness"].drop_nulls()
+    assert len(ages) > 0
+    assert ages.min() >= 0
+    assert found.rows["received_bytes"].max() > 0
+
+
+def test_seeds_differ(tmp_path: Path) -> None:
+    settings = {**SMALL, "nodes": 3, "topology": "complete", "rounds": 1}
+    rows = []
+    for seed in (0, 1):
+        given = assignments(Experiment(**settings, seeds=2), tmp_path / str(seed), seed)
+        rows.append(asyncio.run(together(given)).drop("seed"))
+    assert rows[0]["test_loss"].to_list() != rows[1]["test_loss"].to_list()
