@@ -96,18 +96,21 @@ def test_steady_state_under_outages_is_the_mean_of_products(
     np.testing.assert_allclose(theory @ graph.expected_merge_matrix(data, links, presence), theory, atol=1e-12)
     assert theory.sum() == pytest.approx(1)
     products = []
-    for seed in range(400):
+    for seed in range(100):
         rounds, product = graph.failing(seed, data, links, presence), np.eye(16)
-        for round in range(60):
+        for round in range(80):
             product = rounds.matrix(round) @ product
         assert np.ptp(product, axis=0).max() < 1e-3  # everybody agrees: the rows are one vector
         products.append(product[0])
     drawn = np.array(products)
     error = drawn.std(axis=0) / math.sqrt(len(drawn))
     assert (np.abs(drawn.mean(axis=0) - theory) < 4.5 * error).all()
-    square, gain = (drawn**2).sum(axis=1), under_outages(graph, links, presence, data, rounds=1500)
-    assert gain[0] ** -2 == pytest.approx(square.mean(), rel=0.04)
-    assert gain[0] < graph.gain(data, links, presence)
+    squares = (drawn**2).sum(axis=1)
+    gain, doubt = under_outages(graph, links, presence, data, rounds=1000)
+    slack = 4 * math.hypot(doubt, gain / 2 * squares.std() / squares.mean() / math.sqrt(len(drawn)))
+    assert gain == pytest.approx(squares.mean() ** -0.5, abs=slack)
+    assert slack < 0.1 * gain
+    assert gain < graph.gain(data, links, presence)
 
 
 def test_closed_form_under_outages_equals_power_iteration() -> None:
@@ -210,7 +213,7 @@ def test_the_plateau_under_outages(links: float, presence: float) -> None:
     graph = make("ba", 150, m=4)
     found = simulate(graph, 20_000, 80, noise=1e-4, links=links, presence=presence)
     assert found.plateau == pytest.approx(found.theory, rel=0.04)
-    assert found.theory < 0.95 / graph.gain()  # failing links hide the hubs
+    assert found.theory < 0.99 / graph.gain()  # failing links hide the hubs
 
 
 def test_the_same_seed_gives_the_same_numbers_and_columns_are_apart() -> None:

@@ -22,7 +22,7 @@ Singles = NDArray[np.float32]
 _BLOCK_BYTES = 2 * 2**20  # of parameters that stay in a fast cache from the product to the last sum over them
 _CHUNK_BYTES = 64 * 2**20  # of parameters that go through all rounds together
 _NEAR = 1.1  # times the level it ends at: σ_an has stabilised
-_FLAT = 0.05  # by how much the two halves of the last quarter may differ if σ_an is to have a level at all
+_FLAT = 0.02  # by how much the last two quarters may differ if σ_an is to have a level at all
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,16 @@ class Dynamics:
 
     @property
     def level(self) -> float | None:
-        """Where σ_an ends: its median over the last quarter of rounds; None if it still moves there."""
-        last = self.across_nodes[-max(self.rounds // 4, 1) :]
-        first, second = last[: len(last) // 2], last[len(last) // 2 :]
-        if len(last) < 2 or abs(first.mean() - second.mean()) > _FLAT * second.mean():
+        """Where σ_an ends: its median over the last quarter of rounds.
+
+        None if the mean of that quarter and the one before differ by more than 2 %: it still falls.
+        """
+        quarter = self.rounds // 4
+        if not quarter:
             return None
-        return float(np.median(last))
+        before, last = self.across_nodes[-2 * quarter : -quarter], self.across_nodes[-quarter:]
+        still = abs(before.mean() - last.mean()) <= _FLAT * last.mean()
+        return float(np.median(last)) if still else None
 
     @property
     def stabilisation(self) -> int | None:

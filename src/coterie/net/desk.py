@@ -58,9 +58,19 @@ class Neighbour:
 
     alive: bool = False
     round: int = 0
+    since: float = 0.0
+    """When it was first seen in its round."""
     finished: bool = False
     excused: bool = False
-    """It missed a deadline: nobody waits for it until it is heard again."""
+    """It missed a deadline: nobody waits for it until it is heard again, or keeps pace."""
+    sound: bool | None = None
+    """Whether the last that came from it could be used; None while nothing came. Rubbish is not waited for."""
+
+    def reach(self, round: int, finished: bool) -> None:
+        """It is in this round now."""
+        if round != self.round:
+            self.round, self.since = round, time.monotonic()
+        self.finished = finished
 
 
 @dataclass
@@ -100,11 +110,12 @@ class Desk:
         self._newest: dict[int, Envelope] = {}
         self._last: dict[tuple[int, str], int] = {}
         self._took: deque[float] = deque(maxlen=9)
-        self._stood = 0.0
-        """Seconds before this round in which others caught up: part of what rounds take."""
+        self._worked: deque[float] = deque(maxlen=9)
+        self._stood = self._idle = 0.0
+        """Seconds before this round in which others caught up, and in it in which this peer waited."""
         self._lock = asyncio.Lock()
-        self._anchor = (0, 0.0)
-        """A round that this peer was in for good reasons, and when."""
+        self._anchor = self._since = 0
+        """A round that this peer was in for good reasons, and how many it has done since."""
         if timing.mode == "async":
             spool.mkdir(parents=True, exist_ok=True)
 
@@ -112,17 +123,23 @@ class Desk:
 
     def begin(self, round: int, audible: Iterable[int]) -> None:
         """A round begins: older mail is of no use any more."""
-        self._began, self._waited = time.monotonic(), False
-        if not self._anchor[0] or self.round + 1 < round <= self._rounds()[1]:
-            self._anchor = round, self._began
+        self._began, self._waited, self._idle = time.monotonic(), False, 0.0
+        if not self._anchor or self.round + 1 < round <= self._rounds()[1]:
+            self._anchor, self._since = round, 0
         self.round, self.audible = round, set(audible)
         self._boxes = {key: box for key, box in self._boxes.items() if key[0] >= round}
         self.staleness = []
+        for neighbour in self.neighbours.values():
+            if neighbour.alive and neighbour.round + AHEAD >= round:
+                neighbour.excused = False
 
     def end(self) -> None:
         """A round is over; one that waited in vain says nothing of how long rounds take."""
+        took = time.monotonic() - self._began
+        self._since += 1
+        self._worked.append(took - self._idle)
         if not self._waited:
-            self._took.append(self._stood + time.monotonic() - self._began)
+            self._took.append(self._stood + took)
 
     @property
     def round_seconds(self) -> float:
@@ -131,28 +148,30 @@ class Desk:
 
     @property
     def deadline(self) -> float:
-        """Seconds to wait for neighbours now."""
+        """Seconds to wait for neighbours now: what rounds have taken decides, but waiting alone cannot drive it up."""
         if len(self._took) < 3:
             return self.timing.deadline
-        return max(SHORTEST_DEADLINE, self.timing.stretch * self.round_seconds)
+        most = max(self.timing.deadline, self.timing.stretch * statistics.median(self._worked))
+        return max(SHORTEST_DEADLINE, min(self.timing.stretch * self.round_seconds, most))
 
     def front(self) -> int:
         """How far the neighbours at work are; 0 if there are none.
 
-        What more than half of them say is believed. What fewer say is believed as far as time allows: a neighbour that
-        was out of reach may have gone on at about my pace, but nobody can make me skip to the end alone.
+        What more than half of them say is believed. What fewer say is believed of those who have sent something sound,
+        and as far as it can be: a neighbour that was out of reach may have gone on at about my pace, but nobody can
+        make me skip to the end alone.
         """
         first, most = self._rounds()
-        if most > self.round + AHEAD or not self._took:
+        if most > self.round + AHEAD or not self._since:
             return most
-        since, when = self._anchor
-        believable = since + AHEAD + int(HASTE * (time.monotonic() - when) / max(self.round_seconds, 1e-3))
-        return max(most, min(first, believable))
+        return max(most, min(first, self._anchor + AHEAD + int(HASTE * self._since)))
 
     def _rounds(self) -> tuple[int, int]:
-        """The round of the foremost neighbour at work, and the one that more than half of them have reached."""
-        rounds = sorted((n.round for n in self.neighbours.values() if n.alive and not n.finished), reverse=True)
-        return (rounds[0], rounds[len(rounds) // 2]) if rounds else (0, 0)
+        """The round of the foremost neighbour that is sound, and the one that more than half of all have reached."""
+        working = [n for n in self.neighbours.values() if n.alive and not n.finished and n.sound is not False]
+        rounds = sorted((n.round for n in working), reverse=True)
+        first = max((n.round for n in working if n.sound), default=0)
+        return first, rounds[len(rounds) // 2] if rounds else 0
 
     async def abreast(self, round: int) -> None:
         """Let neighbours at work come within reach of this round, until the deadline.
@@ -174,8 +193,9 @@ class Desk:
         """Neighbours to be waited for before this round begins."""
         if self.timing.mode == "async":
             return []
-        awaited = {s: n for s, n in self.neighbours.items() if n.alive and not (n.excused or n.finished)}
-        return [s for s, n in awaited.items() if n.round + AHEAD < round]
+        return [
+            s for s, n in self.neighbours.items() if self._awaited(s) and not n.finished and n.round + AHEAD < round
+        ]
 
     # Taking mail in.
 
@@ -215,7 +235,7 @@ class Desk:
                 elif fields and isinstance(box.heard, Added):
                     await asyncio.to_thread(_add, box.heard, parcel)
                 box.bytes[envelope.sender] = self._amount(parcel)
-        self.neighbours[envelope.sender].excused = False
+        self.neighbours[envelope.sender].excused, self.neighbours[envelope.sender].sound = False, True
         self.changed.set()
 
     def _amount(self, parcel: Parcel) -> int:
@@ -246,20 +266,19 @@ class Desk:
         while True:
             self.changed.clear()
             missing = [s for s in senders if s in self.audible and s not in box.bytes]
-            waiting = [s for s in missing if self._awaited(s)]
-            left = start + deadline - time.monotonic()
+            waiting = {s: self._limit(s, start, deadline) for s in missing if self._awaited(s)}
+            overdue = [s for s, limit in waiting.items() if time.monotonic() >= limit]
             if not missing or self.front() > self.round + AHEAD:
                 break
-            if self._heard(box) >= min(self.timing.quorum, len(senders)) and (not waiting or left <= 0):
+            if self._heard(box) >= min(self.timing.quorum, len(senders)) and len(overdue) == len(waiting):
                 break
-            try:
-                await asyncio.wait_for(self.changed.wait(), max(min(left, 1.0), 0.05))
-            except TimeoutError:
-                continue
-        for sender in waiting if left <= 0 else ():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.changed.wait(), 0.2)
+        for sender in overdue:
             self._waited = True
             self.neighbours[sender].excused = True
             self.missed(sender)
+        self._idle += time.monotonic() - start
         async with self._lock:
             box.closed = True
         amount = sum(box.bytes[s] for s in senders if s in box.bytes)
@@ -267,8 +286,14 @@ class Desk:
         return Came({s: box.parcels[s] for s in senders if s in box.parcels}) if self.keep else box.heard
 
     def _awaited(self, sender: int) -> bool:
+        n = self.neighbours[sender]
+        return n.alive and n.sound is not False and not n.excused and not (n.finished and n.round < self.round)
+
+    def _limit(self, sender: int, start: float, deadline: float) -> float:
+        """Until when to wait for a neighbour: the deadline of its round, and one more if it is held up itself."""
         neighbour = self.neighbours[sender]
-        return neighbour.alive and not neighbour.excused and not (neighbour.finished and neighbour.round < self.round)
+        begun = neighbour.since if neighbour.round >= self.round else start + deadline
+        return max(start, begun) + deadline
 
     def _heard(self, box: Box) -> int:
         return len(box.parcels) if self.keep else len(box.heard)

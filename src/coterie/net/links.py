@@ -46,6 +46,8 @@ STREAMS = 2
 """Streams that one neighbour may have open."""
 STAGED = 4
 """Staging buffers of all neighbours together; further streams wait, and their senders with them."""
+HARMLESS = ("past", "future", "duplicate", "session")
+"""Reasons to refuse what an honest neighbour may send after a restart or a delay."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 ALIVE = [
     ("grpc.keepalive_time_ms", 10_000),
@@ -298,9 +300,8 @@ class Links:
         self._alive(link, True)
 
     def _progress(self, link: Link, round: int, finished: bool) -> None:
-        known = self.desk.neighbours[link.number]
-        link.status.round = known.round = min(round, self.desk.rounds)
-        known.finished = finished
+        self.desk.neighbours[link.number].reach(min(round, self.desk.rounds), finished)
+        link.status.round = min(round, self.desk.rounds)
         link.status.last_heard = time.time()
         if self._pending(link):
             link.wake.set()
@@ -343,7 +344,7 @@ class Links:
             link.status.sent += 1
             link.status.sent_bytes += outgoing.bytes
             self.status.sent_bytes += outgoing.bytes
-        elif receipt.reason not in ("duplicate", "past", "future"):
+        elif receipt.reason not in HARMLESS:
             self._trouble(link, f"our message was refused: {receipt.reason} ({receipt.detail})")
         if receipt.reason != "future":  # then it is offered again when the neighbour has come so far
             link.settled.add(outgoing.serial)
@@ -434,7 +435,10 @@ class Links:
             if link.streams > STREAMS:
                 raise Refused("too-many", f"{link.streams} streams at once")
             receiver = Receiver(self.expected, lambda header: self._judge(link, header))
-            receiver.feed(await _next(parts) or b"")
+            first = await _next(parts)
+            if first is None:
+                raise Refused("damaged", "a stream with nothing in it")
+            receiver.feed(first)
             async with self._slots:
                 await self._drain(receiver, parts)
                 header, fields = await asyncio.to_thread(receiver.finish)
@@ -470,8 +474,11 @@ class Links:
 
     def _refuse(self, link: Link, refusal: Refused) -> None:
         """Count and log; what comes late or twice is nobody's fault and does not fill the log."""
+        if refusal.reason not in HARMLESS:
+            self.desk.neighbours[link.number].sound = False
+            self.desk.changed.set()
         link.status.refuse(refusal.reason, refusal.detail)
-        level = logging.DEBUG if refusal.reason in ("past", "future", "duplicate") else logging.WARNING
+        level = logging.DEBUG if refusal.reason in HARMLESS else logging.WARNING
         say(self.log, level, "refused", neighbour=link.card.name, reason=refusal.reason, detail=refusal.detail)
 
 
