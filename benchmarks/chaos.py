@@ -48,10 +48,10 @@ class Plan:
     nodes: int = 8
     neighbours: int = 4
     rounds: int = 120
-    epochs: int = 1
+    epochs: int = 6
     first: int = 3
     """The round of the first kill."""
-    every: tuple[int, int] = (3, 6)
+    every: tuple[int, int] = (4, 8)
     """Rounds between kills, of two peers each, at least and at most."""
     until: int = 95
     """The last round in which anybody is killed: who dies at the very end finds nobody to learn from."""

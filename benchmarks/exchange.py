@@ -6,6 +6,7 @@ has taken in theirs; the bare stream carries the same bytes both ways over the s
 
 import argparse
 import asyncio
+import itertools
 import resource
 import sys
 import tempfile
@@ -93,7 +94,7 @@ async def _peer(node: int, neighbours: int, sizes: tuple[int, ...], home: Path, 
 async def _bare(node: int, neighbours: int, sizes: tuple[int, ...], home: Home, rounds: int) -> list[float]:
     """The same bytes to and fro, the next round when all of this one are there: what any such exchange must do."""
     dims = (784, *sizes, 10)
-    amount = 4 * sum((a + 1) * b for a, b in zip(dims, dims[1:], strict=False))
+    amount = 4 * sum((a + 1) * b for a, b in itertools.pairwise(dims))
     payload, came = bytes(amount), asyncio.Condition()
     heard: dict[int, int] = {}
 
@@ -133,7 +134,7 @@ async def _bare(node: int, neighbours: int, sizes: tuple[int, ...], home: Home, 
 
 
 def measured(neighbours: int, sizes: tuple[int, ...], rounds: int, bare: bool) -> tuple[float, float, float]:
-    """Mean seconds of an exchange at the hub after the first, the hub's processor seconds, and its peak memory in MB."""
+    """Mean seconds of an exchange at the hub after the first, its processor seconds, and its peak memory in MB."""
     context: Any = mp.get_context("spawn")
     told = context.Queue()
     with tempfile.TemporaryDirectory() as scratch:
@@ -162,7 +163,7 @@ def main() -> None:
     )  # fmt: skip
     for label, sizes in MODELS.items():
         dims = (784, *sizes, 10)
-        size = 4 * sum((a + 1) * b for a, b in zip(dims, dims[1:], strict=False)) / 1e6
+        size = 4 * sum((a + 1) * b for a, b in itertools.pairwise(dims)) / 1e6
         for neighbours in COUNTS:
             rounds = given.rounds if size < 10 else max(given.rounds // 2, 4)
             idle = [measured(neighbours, sizes, 1, bare) for bare in (True, False)]

@@ -1,7 +1,6 @@
 """Peers in one process: real sockets, keys and TLS on loopback, one event loop."""
 
 import asyncio
-import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,22 +8,12 @@ from typing import Any
 
 import polars as pl
 
+from coterie.engines.peer import free_ports
 from coterie.experiment import Experiment
 from coterie.net.desk import Timing
 from coterie.net.identity import Home
 from coterie.net.peer import Assignment, Running
 from coterie.world import build, load_samples
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 def assignments(experiment: Experiment, folder: Path, seed: int = 0, **changes: Any) -> list[Assignment]:

@@ -91,16 +91,16 @@ def test_steady_state_under_outages_is_the_mean_of_products(
     name: str, options: dict[str, object], sizes: bool, links: float, presence: float
 ) -> None:
     graph = make(name, 16, **options)
-    data = np.arange(1, 17) if sizes else None
+    data = np.arange(8, 24) if sizes else None
     theory = graph.steady_state(data, links, presence)
     np.testing.assert_allclose(theory @ graph.expected_merge_matrix(data, links, presence), theory, atol=1e-12)
     assert theory.sum() == pytest.approx(1)
     products = []
     for seed in range(100):
         rounds, product = graph.failing(seed, data, links, presence), np.eye(16)
-        for round in range(80):
-            product = rounds.matrix(round) @ product
-        assert np.ptp(product, axis=0).max() < 1e-3  # everybody agrees: the rows are one vector
+        round = 0
+        while np.ptp(product, axis=0).max() > 1e-4:  # until everybody agrees: the rows are one vector
+            product, round = rounds.matrix(round) @ product, round + 1
         products.append(product[0])
     drawn = np.array(products)
     error = drawn.std(axis=0) / math.sqrt(len(drawn))
@@ -166,8 +166,8 @@ def test_the_plateau_is_the_norm_of_the_steady_state(name: str, options: dict[st
 
 
 def test_noise_is_told_from_the_plateau() -> None:
-    found = simulate(make("regular", 40, k=6), 20_000, 200, noise=0.05)
-    assert found.across_parameters[-1] > 1.15 * found.theory
+    found = simulate(make("regular", 40, k=6), 20_000, 150, noise=0.05)
+    assert found.across_parameters[-1] > 1.1 * found.theory
     assert found.plateau == pytest.approx(found.theory, rel=0.025)
 
 

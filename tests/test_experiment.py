@@ -57,8 +57,10 @@ def test_flags_join_the_slots_of_the_file(tmp_path: Path) -> None:
         "directed": True,
         "weights": "one",
         "connect": True,
+        "assortativity": None,
     }
-    assert only(layered(file, {"topology": "ring"})).topology == {"name": "ring", "directed": False, "connect": False}
+    ring = {"name": "ring", "directed": False, "connect": False, "assortativity": None}
+    assert only(layered(file, {"topology": "ring"})).topology == ring
 
 
 @pytest.mark.parametrize("flag", ["epochs", "batches"])

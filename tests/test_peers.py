@@ -207,12 +207,41 @@ class TestDesk:
             assert list(await desk.receive([1, 2], "model")) == [1]
             assert desk.neighbours[2].excused
             desk.timing = Timing(deadline=1e6)
-            desk.begin(2, [1, 2, 3])
-            await desk.put(letter(desk, 1, 2), words(desk))
+            desk.begin(3, [1, 2, 3])
+            await desk.put(letter(desk, 1, 3), words(desk))
             assert list(await desk.receive([1, 2], "model")) == [1]  # nobody waits for it now
-            await desk.put(letter(desk, 2, 3), words(desk))
+            await desk.put(letter(desk, 2, 4), words(desk))
             assert not desk.neighbours[2].excused
             assert office.missed == [2]
+
+        run(scene())
+
+    def test_who_keeps_pace_is_waited_for_again(self, office: Desks) -> None:
+        desk = office.make()
+        for number, excused in ((5, True), (4, False)):
+            desk.neighbours[2].reach(3, False)
+            desk.neighbours[2].excused = True
+            desk.begin(number, [1, 2, 3])
+            assert desk.neighbours[2].excused == excused
+
+    def test_who_is_held_up_by_others_has_longer(self, office: Desks) -> None:
+        office.freeze()
+        desk = office.make(deadline=10)
+        desk.begin(4, [1, 2, 3])
+        for sender, round in ((1, 4), (2, 3)):
+            desk.neighbours[sender].reach(round, False)
+        assert desk._limit(1, office.now, 10) == office.now + 10
+        assert desk._limit(2, office.now, 10) == office.now + 20
+
+    def test_rubbish_is_neither_waited_for_nor_believed(self, office: Desks) -> None:
+        async def scene() -> None:
+            desk = office.make(deadline=1e6)
+            desk.neighbours[2].sound = False
+            for sender in (1, 2, 3):
+                desk.neighbours[sender].reach(20 if sender == 2 else 1, False)
+            await desk.put(letter(desk, 1), words(desk))
+            assert list(await desk.receive([1, 2], "model")) == [1]
+            assert desk.front() == 1
 
         run(scene())
 

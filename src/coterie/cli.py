@@ -67,6 +67,11 @@ PARTITION = """Look at how unevenly a partition deals out the data.
 For example:
   coterie partition dirichlet --alpha 0.5 --nodes 20 --draw p.png"""
 
+DYNAMICS = """Watch how averaging shrinks random weights and brings nodes together, before any training.
+
+For example:
+  coterie dynamics ba --nodes 1000 --m 8 --rounds 100 --noise 0.001 --draw d.png"""
+
 FOLDERS = Parameter(help="run directories", negative=())
 
 
@@ -124,6 +129,12 @@ def _partition_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]
     from coterie.views import partition_command
 
     return partition_command(tokens, PARTITION)
+
+
+def _dynamics_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
+    from coterie.dynamics_view import dynamics_command
+
+    return dynamics_command(tokens, DYNAMICS)
 
 
 def _run_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
@@ -292,7 +303,13 @@ def _peer() -> App:
     return app
 
 
-FLAGGED = {"run": _run_command, "up": _up_command, "graph": _graph_command, "partition": _partition_command}
+FLAGGED = {
+    "run": _run_command,
+    "up": _up_command,
+    "graph": _graph_command,
+    "partition": _partition_command,
+    "dynamics": _dynamics_command,
+}
 """Commands whose flags depend on the parts they name."""
 
 
@@ -316,5 +333,6 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "show": show,
     "graph": _stub(GRAPH),
     "partition": _stub(PARTITION),
+    "dynamics": _stub(DYNAMICS),
     "collect": collect,
 }

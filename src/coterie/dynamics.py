@@ -86,7 +86,6 @@ class Dynamics:
         """The relative standard error of the plateau: in the end all nodes share one sample of so many parameters."""
         return 1.0 / math.sqrt(2 * self.dimensions)
 
-
     def facts(self) -> dict[str, object]:
         """The outcome beside the theory, in numbers; what did not come to rest is left out."""
         settled, level = self.stabilisation, self.level
@@ -186,9 +185,7 @@ def _quantiles(scale: float) -> Singles:
     return np.asarray(values * (scale / values.std()), np.float32)
 
 
-def _noise(
-    shape: torch.Size, table: Singles, rng: np.random.Generator
-) -> Tensor:
+def _noise(shape: torch.Size, table: Singles, rng: np.random.Generator) -> Tensor:
     """Normal numbers, each looked up by 16 random bits: four times as fast as drawing them, and noise is most draws."""
     count = math.prod(shape)
     bits = rng.integers(0, 2**64, -(-count // 4), np.uint64).view(np.uint16)[:count]

@@ -134,7 +134,8 @@ class _Links:
     def connected(self) -> bool:
         size = len(self.degree)
         pairs = coo_array((np.ones(len(self.heads)), (self.heads, self.tails)), shape=(size, size))
-        return bool(connected_components(pairs, directed=False, return_labels=False) == 1)
+        count, _ = connected_components(pairs, directed=False)
+        return bool(count == 1)
 
     def graph(self, like: Graph) -> Graph:
         pairs = np.array([self.heads, self.tails]).T

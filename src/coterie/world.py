@@ -96,7 +96,7 @@ def build(experiment: Experiment, samples: Samples, seed: int, ask: bool = True)
         start=e.start or "train",
         links=e.links,
         nodes=e.presence,
-        gains=np.full(len(train), graph.gain([len(t) for t in train])),
+        gains=np.full(len(train), graph.gain([len(t) for t in train], e.links, e.presence)),
         test=np.sort(some),
     )
     if ask and (asking := gossip(e)):

@@ -1,6 +1,8 @@
 """Nodes as processes of their own on this machine, which talk over real sockets with nobody in the middle."""
 
+import contextlib
 import os
+import random
 import shutil
 import socket
 import sys
@@ -190,18 +192,24 @@ def make_homes(folder: Path, names: Sequence[str], world: World) -> "list[Home]"
     """Keys, loopback ports and neighbours for all nodes of a world."""
     from coterie.net.identity import Home
 
-    listening = [socket.socket() for _ in names]  # all open at once, so that no port is handed out twice
-    for s in listening:
-        s.bind(("127.0.0.1", 0))
-    addresses = [f"127.0.0.1:{s.getsockname()[1]}" for s in listening]
-    for s in listening:
-        s.close()
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(len(names))]
     homes = [Home.create(folder / name, name, address) for name, address in zip(names, addresses, strict=True)]
     cards = [home.card for home in homes]
     for i, home in enumerate(homes):
         for j in around(world, i):
             home.add(cards[j])
     return homes
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, below those that systems give to outgoing connections: they stay free."""
+    found: set[int] = set()
+    while len(found) < count:
+        port = random.randrange(10_000, 32_000)
+        with socket.socket() as trial, contextlib.suppress(OSError):
+            trial.bind(("127.0.0.1", port))
+            found.add(port)
+    return sorted(found)
 
 
 def around(world: World, node: int) -> list[int]:

@@ -155,7 +155,7 @@ class Desk:
         return max(SHORTEST_DEADLINE, min(self.timing.stretch * self.round_seconds, most))
 
     def front(self) -> int:
-        """How far the neighbours at work are; 0 if there are none.
+        """How far the neighbours are; 0 if there are none.
 
         What more than half of them say is believed. What fewer say is believed of those who have sent something sound,
         and as far as it can be: a neighbour that was out of reach may have gone on at about my pace, but nobody can
@@ -168,9 +168,9 @@ class Desk:
 
     def _rounds(self) -> tuple[int, int]:
         """The round of the foremost neighbour that is sound, and the one that more than half of all have reached."""
-        working = [n for n in self.neighbours.values() if n.alive and not n.finished and n.sound is not False]
-        rounds = sorted((n.round for n in working), reverse=True)
-        first = max((n.round for n in working if n.sound), default=0)
+        there = [n for n in self.neighbours.values() if n.alive and n.sound is not False]
+        rounds = sorted((n.round for n in there), reverse=True)
+        first = max((n.round for n in there if n.sound), default=0)
         return first, rounds[len(rounds) // 2] if rounds else 0
 
     async def abreast(self, round: int) -> None:
@@ -196,6 +196,11 @@ class Desk:
         return [
             s for s, n in self.neighbours.items() if self._awaited(s) and not n.finished and n.round + AHEAD < round
         ]
+
+    @property
+    def company(self) -> bool:
+        """Whether there are neighbours who have not finished yet."""
+        return any(n.alive and n.sound is not False and not n.finished for n in self.neighbours.values())
 
     # Taking mail in.
 
@@ -235,7 +240,9 @@ class Desk:
                 elif fields and isinstance(box.heard, Added):
                     await asyncio.to_thread(_add, box.heard, parcel)
                 box.bytes[envelope.sender] = self._amount(parcel)
-        self.neighbours[envelope.sender].excused, self.neighbours[envelope.sender].sound = False, True
+        self.neighbours[envelope.sender].excused = False
+        if fields:  # who has sent rubbish is not waited for because it has nothing to say now
+            self.neighbours[envelope.sender].sound = True
         self.changed.set()
 
     def _amount(self, parcel: Parcel) -> int:
@@ -293,7 +300,7 @@ class Desk:
         """Until when to wait for a neighbour: the deadline of its round, and one more if it is held up itself."""
         neighbour = self.neighbours[sender]
         begun = neighbour.since if neighbour.round >= self.round else start + deadline
-        return max(start, begun) + deadline
+        return min(max(start, begun) + deadline, start + 2 * deadline)
 
     def _heard(self, box: Box) -> int:
         return len(box.parcels) if self.keep else len(box.heard)

@@ -55,7 +55,7 @@ SHARED = (
 
 CHECKPOINT = "state.safetensors"
 LINGER = 15.0
-"""Seconds that a peer which has finished waits for its neighbours to take its last message."""
+"""Seconds, at least, that a peer which has finished stays for neighbours who have not."""
 LATE = 3.0
 """Seconds that a peer waits for the rest of its neighbours once it sees that the others have gone on without it."""
 
@@ -199,10 +199,20 @@ class Running:
             await self._round(number, number in evaluated)
         self.status.state = "finished"
         await self.links.announce(rounds, finished=True)
-        await self.links.flush(LINGER)
         await self._work(self._write_records)
+        await self.links.flush(LINGER)
+        await self._linger(max(LINGER, 2 * self.desk.deadline))
         say(self.log, logging.INFO, "finished", rounds=rounds, accuracy=self.status.accuracy)
         return self.rows
+
+    async def _linger(self, seconds: float) -> None:
+        """Stay for those who are behind: they may catch up with the last exchange, and end as the others do."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while self.desk.company and loop.time() < end:
+            self.desk.changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.desk.changed.wait(), 0.2)
 
     async def _gather(self, number: int) -> None:
         """Wait for the neighbours before the first round of this process; not for long if the others are under way."""
