@@ -19,9 +19,11 @@ from coterie.engines._node import Added, Came, Node, Parcel
 from coterie.net.wire import Refused
 from coterie.protocols import Heard
 
-SHORTEST_DEADLINE = 1.0
+SHORTEST_DEADLINE = 2.0
 AHEAD = 1
 """How many rounds ahead of mine a neighbour may be: it can have ended my round, but not another without me."""
+MISSES = 3
+"""Deadlines that a neighbour may miss in a row: delays travel through a network, and who is held up is not slow."""
 HASTE = 1.25
 """How much faster than me a few neighbours may be and still be believed."""
 
@@ -61,8 +63,8 @@ class Neighbour:
     since: float = 0.0
     """When it was first seen in its round."""
     finished: bool = False
-    excused: bool = False
-    """It missed a deadline: nobody waits for it until it is heard again, or keeps pace."""
+    misses: int = 0
+    """Deadlines that it missed since it was last heard; after a few nobody waits for it until it keeps pace again."""
     sound: bool | None = None
     """Whether the last that came from it could be used; None while nothing came. Rubbish is not waited for."""
 
@@ -113,6 +115,8 @@ class Desk:
         self._worked: deque[float] = deque(maxlen=9)
         self._stood = self._idle = 0.0
         """Seconds before this round in which others caught up, and in it in which this peer waited."""
+        self._given_up: set[int] = set()
+        """Whom this round did not wait for any longer before it began."""
         self._lock = asyncio.Lock()
         self._anchor = self._since = 0
         """A round that this peer was in for good reasons, and how many it has done since."""
@@ -130,8 +134,8 @@ class Desk:
         self._boxes = {key: box for key, box in self._boxes.items() if key[0] >= round}
         self.staleness = []
         for neighbour in self.neighbours.values():
-            if neighbour.alive and neighbour.round + AHEAD >= round:
-                neighbour.excused = False
+            if neighbour.misses >= MISSES and neighbour.round + AHEAD >= round:
+                neighbour.misses = 0
 
     def end(self) -> None:
         """A round is over; one that waited in vain says nothing of how long rounds take."""
@@ -185,9 +189,9 @@ class Desk:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.changed.wait(), 0.2)
         self._stood = 0.0 if behind else time.monotonic() - start
+        self._given_up = set(behind)
         for sender in behind:
-            self.neighbours[sender].excused = True
-            self.missed(sender)
+            self._miss(sender)
 
     def _behind(self, round: int) -> list[int]:
         """Neighbours to be waited for before this round begins."""
@@ -240,7 +244,7 @@ class Desk:
                 elif fields and isinstance(box.heard, Added):
                     await asyncio.to_thread(_add, box.heard, parcel)
                 box.bytes[envelope.sender] = self._amount(parcel)
-        self.neighbours[envelope.sender].excused = False
+        self.neighbours[envelope.sender].misses = 0
         if fields:  # who has sent rubbish is not waited for because it has nothing to say now
             self.neighbours[envelope.sender].sound = True
         self.changed.set()
@@ -273,7 +277,8 @@ class Desk:
         while True:
             self.changed.clear()
             missing = [s for s in senders if s in self.audible and s not in box.bytes]
-            waiting = {s: self._limit(s, start, deadline) for s in missing if self._awaited(s)}
+            awaited = [s for s in missing if self._awaited(s) and s not in self._given_up]
+            waiting = {s: self._limit(s, start, deadline) for s in awaited}
             overdue = [s for s, limit in waiting.items() if time.monotonic() >= limit]
             if not missing or self.front() > self.round + AHEAD:
                 break
@@ -283,8 +288,7 @@ class Desk:
                 await asyncio.wait_for(self.changed.wait(), 0.2)
         for sender in overdue:
             self._waited = True
-            self.neighbours[sender].excused = True
-            self.missed(sender)
+            self._miss(sender)
         self._idle += time.monotonic() - start
         async with self._lock:
             box.closed = True
@@ -294,7 +298,11 @@ class Desk:
 
     def _awaited(self, sender: int) -> bool:
         n = self.neighbours[sender]
-        return n.alive and n.sound is not False and not n.excused and not (n.finished and n.round < self.round)
+        return n.alive and n.sound is not False and n.misses < MISSES and not (n.finished and n.round < self.round)
+
+    def _miss(self, sender: int) -> None:
+        self.neighbours[sender].misses += 1
+        self.missed(sender)
 
     def _limit(self, sender: int, start: float, deadline: float) -> float:
         """Until when to wait for a neighbour: the deadline of its round, and one more if it is held up itself."""
