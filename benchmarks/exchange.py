@@ -7,15 +7,18 @@ has taken in theirs; the bare stream carries the same bytes both ways over the s
 import argparse
 import asyncio
 import itertools
+import json
 import resource
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import grpc
+import polars as pl
 import torch
 import torch.multiprocessing as mp
 from rich.console import Console
@@ -23,6 +26,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent))
 from _setup import Case, world
+from coterie import runner
 from coterie.engines import World
 from coterie.engines._job import Choice
 from coterie.engines.peer import make_homes
@@ -33,6 +37,7 @@ from coterie.net.links import ALIVE
 from coterie.net.peer import Assignment, Running
 from coterie.net.wire import CHUNK
 from coterie.protocols import Place, Receive, Round, Send
+from coterie.runner import Silent
 
 MODELS = {"2.3 MB": (512, 256, 128), "50 MB": (4096, 2048, 320)}
 COUNTS = (1, 4, 8)
@@ -152,6 +157,51 @@ def measured(neighbours: int, sizes: tuple[int, ...], rounds: int, bare: bool) -
     return found
 
 
+class Clock(Silent):
+    """Notes when the first and the last round of a simulation are done."""
+
+    def __init__(self) -> None:
+        self.times: dict[int, float] = {}
+
+    def progress(self, method: str, seed: int, round: int, rounds: int, accuracy: float | None) -> None:
+        self.times[round] = time.perf_counter()
+
+
+def overhead(rounds: int, peers: int = 8) -> list[tuple[str, float, float]]:
+    """For peers and for the simulator: seconds of a round, and the share of it that is not training."""
+    settings: dict[str, Any] = {
+        "dataset": "digits",
+        "model": {"name": "mlp", "sizes": [512, 256, 128]},
+        "nodes": peers,
+        "rounds": rounds,
+        "epochs": 2,
+        "partition": "iid",
+        "topology": {"name": "regular", "k": 4},
+        "evaluate": (1, rounds),
+    }
+    found = []
+    with tempfile.TemporaryDirectory() as scratch:
+        rows = runner.run(Experiment(**settings, engine={"name": "peer"}), Path(scratch) / "up")
+        spans = []
+        for log in Path(scratch).glob("up/jobs/*/peers/*/log.jsonl"):
+            events = [json.loads(line) for line in log.read_text().splitlines()]
+            ends = [datetime.fromisoformat(e["time"]).timestamp() for e in events if e["event"] == "round"]
+            spans.append(ends[-1] - ends[0])
+        wall = max(spans) / (rounds - 1)
+        found.append(("peers", wall, 1 - trained(rows) / (rounds - 1) / wall))
+    clock, engine = Clock(), {"name": "local", "workers": 2}
+    rows = runner.run(Experiment(**settings, engine=engine), display=clock)
+    wall = (clock.times[rounds] - clock.times[1]) / (rounds - 1)
+    found.append(("simulator", wall, 1 - trained(rows) * peers / 2 / (rounds - 1) / wall))
+    return found
+
+
+def trained(rows: pl.DataFrame) -> float:
+    """Seconds that a node spent in training between the first and the last round, on average."""
+    means = rows.group_by("round").agg(pl.col("train_seconds").mean()).sort("round")["train_seconds"]
+    return float(means[-1] - means[1])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
@@ -178,6 +228,10 @@ def main() -> None:
                 f"{(bare_cpu - idle[0][1]) / more / moved * 1e3:.1f}",
                 f"{(memory - idle[0][2]) * 1.048576 / size:.0f}",
             )  # fmt: skip
+    Console().print(table)
+    table = Table("8 nodes, MLP, two cores", "s/round", "not training", title="A round of peers / of the simulator")
+    for name, seconds, share in overhead(20):
+        table.add_row(name, f"{seconds:.2f}", f"{share:.0%}")
     Console().print(table)
 
 

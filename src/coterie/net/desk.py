@@ -186,8 +186,7 @@ class Desk:
         start, deadline = time.monotonic(), self.deadline
         while (behind := self._behind(round)) and time.monotonic() < start + deadline:
             self.changed.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.changed.wait(), 0.2)
+            await happens(self.changed, 0.2)
         self._stood = 0.0 if behind else time.monotonic() - start
         self._given_up = set(behind)
         for sender in behind:
@@ -284,8 +283,7 @@ class Desk:
                 break
             if self._heard(box) >= min(self.timing.quorum, len(senders)) and len(overdue) == len(waiting):
                 break
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.changed.wait(), 0.2)
+            await happens(self.changed, 0.2)
         for sender in overdue:
             self._waited = True
             self._miss(sender)
@@ -330,6 +328,13 @@ class Desk:
             else:
                 heard.add(parcel, self.timing.discount**behind)
         return Came(kept) if self.keep else heard
+
+
+async def happens(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, so long at most. Not with `wait_for`, which may lose that the waiting task is cancelled."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 def _add(heard: Added, parcel: Parcel) -> None:

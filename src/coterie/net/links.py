@@ -6,7 +6,6 @@ a receipt. A model is encoded once however many neighbours get it, and is offere
 """
 
 import asyncio
-import contextlib
 import json
 import logging
 import math
@@ -25,7 +24,7 @@ from coterie.contract import Fields
 from coterie.engines._node import Parcel
 from coterie.errors import PeerError
 from coterie.net import wire
-from coterie.net.desk import AHEAD, Desk, Envelope
+from coterie.net.desk import AHEAD, Desk, Envelope, happens
 from coterie.net.identity import Card, Home, caller, channel, server_credentials
 from coterie.net.logs import say
 from coterie.net.status import Neighbour, Status
@@ -254,8 +253,9 @@ class Links:
                 self._trouble(link, "an answer that cannot be read")
             self._alive(link, False)
             link.greeted.clear()
-            with contextlib.suppress(TimeoutError):  # who has come back and calls us is called at once
-                await asyncio.wait_for(link.greeted.wait(), pause * random.uniform(0.7, 1.3))
+            await happens(
+                link.greeted, pause * random.uniform(0.7, 1.3)
+            )  # who has come back and calls us is called at once
             pause = min(pause * 1.7, LONGEST_PAUSE)
 
     async def _stay(self, link: Link, line: grpc.aio.Channel) -> bool:
@@ -406,8 +406,7 @@ class Links:
             while True:
                 moved = self._moved
                 yield self._pulse(True)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(moved.wait(), PULSE)
+                await happens(moved, PULSE)
         finally:
             link.followers -= 1
 
@@ -500,4 +499,5 @@ async def _next(parts: AsyncIterator[bytes]) -> bytes | None:
 
 
 async def _within(what: Awaitable[Any], seconds: float) -> Any:
-    return await asyncio.wait_for(what, seconds)
+    async with asyncio.timeout(seconds):
+        return await what

@@ -29,7 +29,7 @@ from coterie.engines._training import RowData, Trainer
 from coterie.errors import ConfigError, PeerError, RunError
 from coterie.experiment import Experiment
 from coterie.net import logs, status
-from coterie.net.desk import Desk, Timing
+from coterie.net.desk import Desk, Timing, happens
 from coterie.net.identity import Home
 from coterie.net.links import Agreement, Links
 from coterie.net.logs import say
@@ -211,8 +211,7 @@ class Running:
         end = loop.time() + seconds
         while self.desk.company and loop.time() < end:
             self.desk.changed.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.desk.changed.wait(), 0.2)
+            await happens(self.desk.changed, 0.2)
 
     async def _gather(self, number: int) -> None:
         """Wait for the neighbours before the first round of this process; not for long if the others are under way."""
@@ -224,8 +223,7 @@ class Running:
             if loop.time() - start > patience:
                 break
             self.desk.changed.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.desk.changed.wait(), 0.2)
+            await happens(self.desk.changed, 0.2)
 
     async def _round(self, number: int, evaluate: bool) -> None:
         a, node = self.a, self.a.node
