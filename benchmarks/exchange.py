@@ -66,13 +66,19 @@ def be(node: int, neighbours: int, sizes: tuple[int, ...], home: Path, rounds: i
     """One process: a peer, or its bare counterpart; tells what the rounds took."""
     torch.set_num_threads(1)
     work = _bare(node, neighbours, sizes, Home(home), rounds) if bare else _peer(node, neighbours, sizes, home, rounds)
-    times = asyncio.run(work)
+    times, before = asyncio.run(work)
     if node == 0:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        told.put((sum(times[1:]) / max(len(times) - 1, 1), used.ru_utime + used.ru_stime, used.ru_maxrss / 1024))
+        after = used()
+        told.put((sum(times[1:]) / (len(times) - 1), after[0] - before[0], after[1] - before[1]))
 
 
-async def _peer(node: int, neighbours: int, sizes: tuple[int, ...], home: Path, rounds: int) -> list[float]:
+def used() -> tuple[float, float]:
+    """Processor seconds and peak memory (MB) of this process so far."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6
+
+
+async def _peer(node: int, neighbours: int, sizes: tuple[int, ...], home: Path, rounds: int) -> tuple[list[float], Any]:
     where = star(neighbours, sizes)
     near = {f"node-{j}": j for j in ([0] if node else range(1, neighbours + 1))}
     (settings,) = Experiment(rounds=rounds).resolved.values()
@@ -82,7 +88,7 @@ async def _peer(node: int, neighbours: int, sizes: tuple[int, ...], home: Path, 
     running.node.work = running._work  # type: ignore[method-assign]
     await running.links.open()
     await running._gather(1)
-    times = []
+    times, before = [], used()
     for number in range(1, rounds + 1):
         start = time.perf_counter()
         running.desk.begin(number, near.values())
@@ -93,10 +99,10 @@ async def _peer(node: int, neighbours: int, sizes: tuple[int, ...], home: Path, 
     await running.links.flush(600)
     await asyncio.sleep(1)
     await running.links.close()
-    return times
+    return times, before
 
 
-async def _bare(node: int, neighbours: int, sizes: tuple[int, ...], home: Home, rounds: int) -> list[float]:
+async def _bare(node: int, neighbours: int, sizes: tuple[int, ...], home: Home, rounds: int) -> tuple[list[float], Any]:
     """The same bytes to and fro, the next round when all of this one are there: what any such exchange must do."""
     dims = (784, *sizes, 10)
     amount = 4 * sum((a + 1) * b for a, b in itertools.pairwise(dims))
@@ -126,7 +132,7 @@ async def _bare(node: int, neighbours: int, sizes: tuple[int, ...], home: Home, 
     for line in lines:
         while line.get_state(try_to_connect=True) != grpc.ChannelConnectivity.READY:
             await asyncio.sleep(0.05)
-    times = []
+    times, before = [], used()
     for number in range(1, rounds + 1):
         start = time.perf_counter()
         await asyncio.gather(*(line.stream_unary("/bare/Take")(parts(number)) for line in lines))
@@ -135,11 +141,11 @@ async def _bare(node: int, neighbours: int, sizes: tuple[int, ...], home: Home, 
         times.append(time.perf_counter() - start)
     await asyncio.sleep(1)
     await server.stop(0.1)
-    return times
+    return times, before
 
 
 def measured(neighbours: int, sizes: tuple[int, ...], rounds: int, bare: bool) -> tuple[float, float, float]:
-    """Mean seconds of an exchange at the hub after the first, its processor seconds, and its peak memory in MB."""
+    """Mean seconds of an exchange at the hub after the first, its processor seconds, and the memory it needs (MB)."""
     context: Any = mp.get_context("spawn")
     told = context.Queue()
     with tempfile.TemporaryDirectory() as scratch:
@@ -216,18 +222,17 @@ def main() -> None:
         size = 4 * sum((a + 1) * b for a, b in itertools.pairwise(dims)) / 1e6
         for neighbours in COUNTS:
             rounds = given.rounds if size < 10 else max(given.rounds // 2, 4)
-            idle = [measured(neighbours, sizes, 1, bare) for bare in (True, False)]
             tries = [
                 [measured(neighbours, sizes, rounds, bare) for bare in (True, False)] for _ in range(given.repeats)
             ]
             (bare, bare_cpu, _), (ours, cpu, memory) = (min(found) for found in zip(*tries, strict=True))
-            moved, more = 2 * size * neighbours, rounds - 1
-            table.add_row(
+            moved = 2 * size * neighbours
+            row = [
                 label, str(neighbours), f"{moved / bare:.0f}", f"{bare / ours:.2f}", "0.70",
-                f"{(cpu - idle[1][1]) / more / moved * 1e3:.1f}",
-                f"{(bare_cpu - idle[0][1]) / more / moved * 1e3:.1f}",
-                f"{(memory - idle[0][2]) * 1.048576 / size:.0f}",
-            )  # fmt: skip
+                f"{cpu / rounds / moved * 1e3:.1f}", f"{bare_cpu / rounds / moved * 1e3:.1f}", f"{memory / size:.1f}",
+            ]  # fmt: skip
+            print(*row, sep=" | ", flush=True)  # all of it takes minutes
+            table.add_row(*row)
     Console().print(table)
     table = Table("8 nodes, MLP, two cores", "s/round", "not training", title="A round of peers / of the simulator")
     for name, seconds, share in overhead(20):
