@@ -18,7 +18,6 @@ from coterie.initialisers import Origin
 from coterie.lessons import Classroom, Pupil
 from coterie.protocols import Adopt, Answer, Heard, Merge, Observe, Op, Place, Receive, Send, Teach, Train
 
-
 BLOCK = 1 << 16
 """Numbers that are added up at a time."""
 
