@@ -12,6 +12,7 @@ import torch
 from coterie.census import Census, counting, estimates, survey
 from coterie.contract import Layout
 from coterie.engines.memory import Memory
+from coterie.errors import ConfigError
 from coterie.experiment import Experiment
 from coterie.net.peer import asked
 from coterie.world import gossip
@@ -80,6 +81,12 @@ def test_peers_over_sockets_find_the_same_and_start_from_it(tmp_path: Path) -> N
     gains = {float(a.world.gains[a.node]) for a in given}
     assert len(gains) == 1  # five rounds are enough for everyone to hear everyone
     assert abs(gains.pop() / np.sqrt(5) - 1) < 0.2
+
+
+@pytest.mark.parametrize("name", ["rounds", "samples"])
+def test_too_little_gossip_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"gossip_{name}: expected at least 2, got 1"):
+        Experiment(**{**SMALL, "initialiser": {"name": "gain", "estimate": "gossip", f"gossip_{name}": 1}}).run()
 
 
 def test_the_estimate_needs_no_scale() -> None:

@@ -98,33 +98,6 @@ def test_a_walk_goes_along_links() -> None:
     assert set(np.abs(steps)) <= {1, 11}
 
 
-@pytest.mark.parametrize(("name", "options"), [("er", {"p": 0.1}), ("ba", {"m": 4})])
-@pytest.mark.parametrize("loss", [0.0, 0.2])
-def test_minima_reach_everybody_with_or_without_loss(name: str, options: dict[str, object], loss: float) -> None:
-    graph = make(name, 150, **options)
-    found = estimates.gossip_minima(graph, 8, values=2000, loss=loss)
-    assert found.truth == graph.gain()
-    assert found.estimates.shape == (9, 150)
-    rounds = found.rounds_until(0.05)
-    assert rounds is not None
-    assert rounds <= 6
-    assert np.ptp(found.estimates[-1]) == 0  # minima of all are the same to everybody
-
-
-def test_minima_are_unbiased_and_as_sure_as_their_number() -> None:
-    graph = make("ba", 20, m=2)
-    ends = [estimates.gossip_minima(graph, 6, values=100, seed=seed).estimates[-1, 0] for seed in range(150)]
-    assert np.mean(ends) == pytest.approx(graph.gain(), rel=0.02)
-    assert 0.02 < np.std(ends) / graph.gain() < 0.1  # two sums apart would give √1.25 / √100 = 0.11
-
-
-def test_before_any_round_a_node_knows_itself() -> None:
-    graph = make("star", 9)
-    found = estimates.gossip_minima(graph, 2, values=20_000)
-    # alone, Σ(k+1) / √Σ(k+1)² = 1
-    np.testing.assert_allclose(found.estimates[0], 1, rtol=0.03)
-
-
 def test_push_sum_is_exact_and_loses_what_is_lost() -> None:
     graph = make("er", 150, p=0.1)
     sure, lossy = (estimates.gossip_push_sum(graph, 60, loss=loss) for loss in (0.0, 0.2))
@@ -145,11 +118,8 @@ def test_push_sum_is_exact_and_loses_what_is_lost() -> None:
 def test_gossip_that_cannot_be(tmp_path: Path) -> None:
     graph = make("ring", 6)
     with pytest.raises(GraphError, match="loss is a probability"):
-        estimates.gossip_minima(graph, 3, loss=1.0)
-    with pytest.raises(GraphError, match="at least 2 values"):
-        estimates.gossip_minima(graph, 3, values=1)
-    traces = {"minima": estimates.gossip_minima(graph, 5, values=50), "push-sum": estimates.gossip_push_sum(graph, 5)}
-    draw_gossip(traces, tmp_path / "g.png")
+        estimates.gossip_push_sum(graph, 3, loss=1.0)
+    draw_gossip({"push-sum": estimates.gossip_push_sum(graph, 5)}, tmp_path / "g.png")
     assert (tmp_path / "g.png").read_bytes().startswith(b"\x89PNG")
 
 

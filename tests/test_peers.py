@@ -33,11 +33,12 @@ from coterie.graph import Graph
 from coterie.net import desk as desks
 from coterie.net import links as wires
 from coterie.net import wire
+from coterie.net.agreement import SHARED
 from coterie.net.certificates import certify, key_text, new_key
 from coterie.net.desk import Desk, Envelope, Timing
 from coterie.net.identity import channel
 from coterie.net.links import SERVICE, Links
-from coterie.net.peer import CHECKPOINT, SHARED, Assignment, Running, load_checkpoint
+from coterie.net.peer import CHECKPOINT, Assignment, Running, load_checkpoint
 from coterie.net.wire import Receiver, Refused
 from coterie.net.wire_pb2 import Header, Hello, Receipt, Welcome
 from coterie.world import build, load_samples

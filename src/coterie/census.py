@@ -25,11 +25,12 @@ from coterie.randomness import generator
 class Census(Rule):
     """Spread the smallest of everyone's exponentials, which tell sums over the network; models stay as they are.
 
-        r_i = d_i Σ_{j ∈ N_i ∪ i} d_j;   e ~ Exp(r_i), e' ~ Exp(r_i²), `samples` of each;   minima over all nodes spread
+        r_i = d_i Σ_{j ∈ N_i ∪ i} d_j;   x ~ Exp(1), `samples` of them;   e = x / r_i,   e' = x / r_i²
         Σr ≈ (samples − 1) / Σ min e;   Σr² ≈ (samples − 1) / Σ min e';   gain = Σr / √Σr²
 
     In the first round nodes tell their data sizes d. A minimum told twice or late does no harm, so lost messages only
-    delay. With equal data sizes r_i is the degree plus one, up to a factor that the gain does not see.
+    delay. Both sums are told by the same x, so that their errors partly cancel. With equal data sizes r_i is the degree
+    plus one, up to a factor that the gain does not see.
 
     Reference: Badie-Modiri et al., Initialisation and Network Effects in Decentralised Federated Learning, §4.4
     """
@@ -60,10 +61,10 @@ class Census(Rule):
 
     def _draw(self, me: Me, rates: Tensor) -> Tensor:
         nodes = me.node.reshape(-1).tolist()
-        drawn = np.stack([generator(me.seed, "census", node).exponential(size=(2, self.samples)) for node in nodes])
+        drawn = np.stack([generator(me.seed, "census", node).exponential(size=self.samples) for node in nodes])
         scale = rates / rates.new_tensor(1e4)  # numbers near one, whatever the data sizes
-        e = torch.from_numpy(drawn).to(rates).view(*rates.shape[:-1], 2, self.samples)
-        return torch.cat([e[..., 0, :] / scale, e[..., 1, :] / scale**2], dim=-1)
+        e = torch.from_numpy(drawn).to(rates).view(*rates.shape[:-1], self.samples)
+        return torch.cat([e / scale, e / scale**2], dim=-1)
 
     def gain(self, minima: Tensor) -> Tensor:
         """Each node's estimate `[..., 1]`; NaN where it has heard nobody."""

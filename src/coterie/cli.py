@@ -11,7 +11,7 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 from rich.console import Console
 
 from coterie import __version__
-from coterie.errors import CoterieError
+from coterie.errors import ConfigError, CoterieError
 from coterie.terminal import console, print_paths
 
 if TYPE_CHECKING:
@@ -143,6 +143,8 @@ def _run_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
 
 def _up_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
     """`run` with real peers: the engine is said, and nodes are called peers."""
+    if any(token.partition("=")[0] == "--engine" for token in tokens):
+        raise ConfigError("coterie up runs real peers", cure="For another engine use `coterie run --engine NAME`.")
     named = [re.sub(r"^--peers(?==|$)", "--nodes", token) for token in tokens]
     return _running(["--engine", "peer", *named], UP)
 

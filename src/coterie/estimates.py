@@ -17,8 +17,6 @@ from coterie.randomness import generator, uniforms
 Family = Callable[[int, np.random.Generator], Graph]
 """A topology with its settings, as `parts.find("topologies", …).make(…)` gives it."""
 
-_BLOCK = 2**20  # numbers that gossip handles at a time
-
 
 def from_nodes(nodes: float, exponent: float = 0.5, *, mistaken: float = 1.0) -> float:
     """The gain of a family whose exponent is known, (mistaken · n)^exponent.
@@ -169,33 +167,6 @@ class Gossip:
         return last if last < len(self.estimates) else None
 
 
-def gossip_minima(graph: Graph, rounds: int, *, values: int = 4000, loss: float = 0.0, seed: int = 0) -> Gossip:
-    """Leaderless counting by minima: a node draws exponentials, everybody keeps the least it hears.
-
-        least_l = min_i X_il / r_i,  X ~ Exp(1),  Σ_i r_i ≈ (L − 1) / Σ_l least_l,   gain = Σ(k+1) / √Σ(k+1)²
-
-    once with rates r = k + 1 and once with (k + 1)², from the same X: the two errors then partly cancel. Hearing
-    something twice, late or never changes nothing but time. A message is lost with probability `loss`.
-
-    Reference: Mosk-Aoyama and Shah, Computing Separable Functions via Gossip, 2006
-    """
-    _check_loss(loss)
-    if values < 2:
-        raise GraphError("minima to keep", expected="at least 2 values", got=values)
-    rate, sums = graph.degree + 1.0, np.zeros((2, rounds + 1, graph.nodes))
-    width = max(1, _BLOCK // max(len(graph.sources), graph.nodes))
-    for block, start in enumerate(range(0, values, width)):
-        columns = min(width, values - start)
-        unit = generator(seed, "minima", block).standard_exponential((graph.nodes, columns))
-        least = np.concatenate([unit / rate[:, None], unit / rate[:, None] ** 2], axis=1)
-        for round in range(rounds + 1):
-            if round and not (least == least[0]).all():
-                least = _minima(graph, least, _arrived(graph, loss, seed, round))
-            sums[:, round] += least.reshape(graph.nodes, 2, columns).sum(axis=2).T
-    first, second = (values - 1) / sums
-    return Gossip(first / np.sqrt(second), graph.gain())
-
-
 def gossip_push_sum(graph: Graph, rounds: int, *, loss: float = 0.0, seed: int = 0) -> Gossip:
     """Averaging by push-sum: a node hands equal shares of its sums to itself and to all who hear it.
 
@@ -219,17 +190,6 @@ def gossip_push_sum(graph: Graph, rounds: int, *, loss: float = 0.0, seed: int =
         count = np.divide(weight, mark, out=np.full(graph.nodes, np.inf), where=mark > 0)
         estimates[round] = np.sqrt(count) * (first / weight) / np.sqrt(second / weight)
     return Gossip(estimates, graph.gain())
-
-
-def _minima(graph: Graph, least: Floats, up: np.ndarray[Any, np.dtype[np.bool_]]) -> Floats:
-    """Everybody's minimum of its own row and the rows it hears."""
-    targets, sources = graph.targets[up], graph.sources[up]
-    found = least.copy()
-    if len(targets):
-        starts = np.flatnonzero(np.diff(targets, prepend=-1))
-        heard = np.minimum.reduceat(least[sources], starts, axis=0)
-        found[targets[starts]] = np.minimum(found[targets[starts]], heard)
-    return found
 
 
 def _arrived(graph: Graph, loss: float, seed: int, round: int) -> np.ndarray[Any, np.dtype[np.bool_]]:

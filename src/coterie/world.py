@@ -10,6 +10,7 @@ from coterie.census import estimates
 from coterie.datasets import Dataset
 from coterie.engines import World
 from coterie.engines._job import Indices, Job, Samples, Training
+from coterie.errors import ConfigError
 from coterie.experiment import Experiment, data_folder
 from coterie.graph import Graph, draw
 from coterie.partitions import split
@@ -109,7 +110,11 @@ def gossip(experiment: Experiment) -> dict[str, int] | None:
     settings = choice("initialiser", experiment.initialiser).settings  # type: ignore[arg-type]
     if settings.get("estimate") != "gossip":
         return None
-    return {"samples": settings["gossip_samples"], "rounds": settings["gossip_rounds"]}
+    asking: dict[str, int] = {name: settings[f"gossip_{name}"] for name in ("samples", "rounds")}
+    for name, value in asking.items():
+        if value < 2:
+            raise ConfigError(f"initialiser.gossip_{name}", expected="at least 2", got=value)
+    return asking
 
 
 def _label_shares(labels: Indices, train: tuple[Indices, ...], classes: int) -> Tensor:

@@ -223,9 +223,8 @@ def process(target: Callable[..., None], *args: Any) -> Callable[[], Any]:
     def start() -> Any:
         context: Any = mp.get_context("forkserver" if hasattr(os, "fork") else "spawn")
         if context.get_start_method() == "forkserver":
-            context.set_forkserver_preload(
-                ["coterie.net.peer", "coterie.world", "sklearn.datasets"]
-            )  # all that is slow
+            slow = ["coterie.net.peer", "coterie.world", "sklearn.datasets"]
+            context.set_forkserver_preload(slow)
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         process = context.Process(target=target, args=args, daemon=True)
         with without_main():

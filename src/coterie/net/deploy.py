@@ -17,9 +17,9 @@ from coterie.experiment import Experiment
 from coterie.graph import Graph
 from coterie.initialisers import Origin
 from coterie.net.identity import Home
-from coterie.net.peer import CHECKPOINT, Assignment, load_checkpoint
+from coterie.net.peer import CHECKPOINT, Assignment, kept_rows, load_checkpoint
 from coterie.randomness import key
-from coterie.slots import as_table, choice
+from coterie.slots import as_table, choice, resolve
 from coterie.world import build, load_samples, network
 
 RUN = "run"
@@ -104,8 +104,8 @@ def _world(settings: Experiment, seed: int, name: str, neighbours: int, architec
     models = settings.model if isinstance(settings.model, list) else [settings.model]
     if not 0 <= architecture < len(models):
         raise ConfigError("--architecture", expected=f"0 to {len(models) - 1}", got=architecture)
-    alone = settings.model_copy(update={"nodes": 1, "partition": choice_of("partition", "iid"), "pooled": False})
-    alone = alone.model_copy(update={"topology": choice_of("topology", "complete"), "model": models[architecture]})
+    alone = settings.model_copy(update={"nodes": 1, "partition": resolve("partition", "iid"), "pooled": False})
+    alone = alone.model_copy(update={"topology": resolve("topology", "complete"), "model": models[architecture]})
     own = build(alone, load_samples(settings), seed, ask=False)
     graph = Graph.from_edges(1 + neighbours, [(0, 1 + i) for i in range(neighbours)])
     nothing = np.array([], np.int64)
@@ -124,13 +124,6 @@ def _world(settings: Experiment, seed: int, name: str, neighbours: int, architec
     gain = network(settings, seed).gain() if as_table(settings.initialiser)["name"] == "gain" else 1.0
     origin = Origin(seed, key(0, f"peer {name}") >> 1, gain)
     return replace(own, job=job, graph=graph, gains=np.full(1 + neighbours, gain), origin=origin)
-
-
-def choice_of(slot: str, name: str) -> dict[str, object]:
-    """A part with all its settings as they come."""
-    from coterie.slots import resolve
-
-    return resolve(slot, name)
 
 
 def export(home: Home, path: Path) -> dict[str, str]:
@@ -161,7 +154,9 @@ def collect(folders: list[Path], out: Path) -> pl.DataFrame:
         home = Home(folder)
         here = folder / RUN
         finished = here / "records.parquet"
-        rows = pl.read_parquet(finished) if finished.is_file() else load_checkpoint(here / CHECKPOINT)[2]
+        rows = pl.read_parquet(finished) if finished.is_file() else kept_rows(here)
+        if rows.is_empty():
+            raise RunError(f"{folder} has no records yet", cure="Let the peer finish a round: `coterie peer run`.")
         if home.name in found:
             raise RunError(f"{folder} and {found[home.name][1]} are both called {home.name}", cure="Name each once.")
         found[home.name] = rows, folder

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -242,13 +243,13 @@ class Desk:
                     box.parcels[envelope.sender] = parcel
                 elif fields and isinstance(box.heard, Added):
                     await asyncio.to_thread(_add, box.heard, parcel)
-                box.bytes[envelope.sender] = self._amount(parcel)
+                box.bytes[envelope.sender] = self.amount(parcel)
         self.neighbours[envelope.sender].misses = 0
         if fields:  # who has sent rubbish is not waited for because it has nothing to say now
             self.neighbours[envelope.sender].sound = True
         self.changed.set()
 
-    def _amount(self, parcel: Parcel) -> int:
+    def amount(self, parcel: Parcel) -> int:
         """Bytes of a parcel's numbers as they travelled."""
         return parcel.bytes // (2 if self.half else 1)
 
@@ -257,10 +258,13 @@ class Desk:
 
     def _store(self, envelope: Envelope, parcel: Parcel) -> None:
         """Asynchronous mode: the newest message of each neighbour waits on disk, so that memory does not grow."""
-        self._last[envelope.sender, envelope.tag] = envelope.round
         if parcel.message.fields:
-            save_file(parcel.message.fields, self._file(envelope.sender))
+            try:
+                save_file(parcel.message.fields, self._file(envelope.sender))
+            except (OSError, SafetensorError) as error:
+                raise Refused("disk", f"cannot keep it here: {error}") from None
             self._newest[envelope.sender] = envelope
+        self._last[envelope.sender, envelope.tag] = envelope.round
 
     def _file(self, sender: int) -> Path:
         return self.spool / f"{sender}.safetensors"
@@ -322,7 +326,7 @@ class Desk:
             )
             behind = max(self.round - envelope.round, 0)
             self.staleness.append(behind)
-            self.node.ledger.totals["received_bytes"][self.node.node] += self._amount(parcel)
+            self.node.ledger.totals["received_bytes"][self.node.node] += self.amount(parcel)
             if self.keep:
                 kept[sender] = parcel
             else:

@@ -6,7 +6,6 @@ a receipt. A model is encoded once however many neighbours get it, and is offere
 """
 
 import asyncio
-import json
 import logging
 import math
 import random
@@ -14,7 +13,6 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import Any
 
 import grpc
@@ -24,6 +22,7 @@ from coterie.contract import Fields
 from coterie.engines._node import Parcel
 from coterie.errors import PeerError
 from coterie.net import wire
+from coterie.net.agreement import PHASE, Agreement, disagreement
 from coterie.net.desk import AHEAD, Desk, Envelope, happens
 from coterie.net.identity import Card, Home, caller, channel, server_credentials
 from coterie.net.logs import say
@@ -32,8 +31,6 @@ from coterie.net.wire import CHUNK, VERSION, Expected, Receiver, Refused
 from coterie.net.wire_pb2 import Header, Hello, Receipt, Welcome
 
 SERVICE = "coterie.v1.Peers"
-PHASE = "phase"
-"""The one shared setting in which peers may differ for a while."""
 PULSE = 1.0
 SILENCE = 4.0
 """A neighbour without a pulse for so many seconds is taken for dead until it is heard again."""
@@ -45,8 +42,8 @@ STREAMS = 2
 """Streams that one neighbour may have open."""
 STAGED = 4
 """Staging buffers of all neighbours together; further streams wait, and their senders with them."""
-HARMLESS = ("past", "future", "duplicate", "session")
-"""Reasons to refuse what an honest neighbour may send after a restart or a delay."""
+HARMLESS = ("past", "future", "duplicate", "session", "disk")
+"""Reasons to refuse what an honest neighbour sends: after a restart or a delay, or while our own disk is full."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 ALIVE = [
     ("grpc.keepalive_time_ms", 10_000),
@@ -58,45 +55,6 @@ ALIVE = [
     ("grpc.max_receive_message_length", CHUNK + 1024),
     ("grpc.max_send_message_length", CHUNK + 1024),
 ]
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """What neighbours must have in common."""
-
-    shared: dict[str, str]
-    """Setting -> its value as JSON."""
-    codes: dict[str, str]
-    """The architectures that the configuration allows: short code -> signature."""
-
-    @property
-    def digest(self) -> str:
-        return sha256(json.dumps([self.shared, sorted(self.codes)], sort_keys=True).encode()).hexdigest()
-
-    def hello(self, session: str, round: int, finished: bool) -> Hello:
-        """What a peer says first."""
-        return Hello(
-            version=VERSION,
-            session=session,
-            digest=self.digest,
-            shared=self.shared,
-            signatures=sorted(self.codes),
-            round=round,
-            finished=finished,
-        )
-
-
-def disagreement(mine: Hello, theirs: Hello) -> str | None:
-    """Why two peers cannot work together, if so, in the words of the first."""
-    if mine.version != theirs.version:
-        return f"protocol version: mine {mine.version}, theirs {theirs.version}"
-    if mine.digest == theirs.digest:
-        return None
-    phases = [{PHASE: said.shared[PHASE]} if PHASE in said.shared else {} for said in (mine, theirs)]
-    for own, other in (phases, (dict(mine.shared), dict(theirs.shared))):
-        if difference := wire.hello_mismatch(own, other):
-            return difference
-    return f"model signature: mine {list(mine.signatures)[:8]}, theirs {list(theirs.signatures)[:8]}"
 
 
 @dataclass
@@ -211,7 +169,7 @@ class Links:
             size = float(parcel.message.size) if parcel is not None else 0.0
             code = self._signatures[architecture]
             header = wire.header(self.session, self.desk.round, tag, code, size, payload)
-            amount = parcel.bytes // (2 if self.expected.half else 1) if parcel is not None else 0
+            amount = self.desk.amount(parcel) if parcel is not None else 0
             self._serial += 1
             last = Outgoing(self._serial, self.desk.round, tag, header.SerializeToString(), payload, amount, set())
             self._outgoing = [*self._outgoing, last]
@@ -253,9 +211,8 @@ class Links:
                 self._trouble(link, "an answer that cannot be read")
             self._alive(link, False)
             link.greeted.clear()
-            await happens(
-                link.greeted, pause * random.uniform(0.7, 1.3)
-            )  # who has come back and calls us is called at once
+            # Who has come back and calls us is called at once.
+            await happens(link.greeted, pause * random.uniform(0.7, 1.3))
             pause = min(pause * 1.7, LONGEST_PAUSE)
 
     async def _stay(self, link: Link, line: grpc.aio.Channel) -> bool:

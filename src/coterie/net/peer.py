@@ -5,10 +5,9 @@ import contextlib
 import json
 import logging
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,37 +20,20 @@ from torch import Tensor
 
 from coterie import records
 from coterie.census import Census, counting, own_estimate
-from coterie.contract import Me, Message
 from coterie.engines import Ledger, World
 from coterie.engines._job import Choice
-from coterie.engines._node import Node, Parcel, peers
-from coterie.engines._training import RowData, Trainer
+from coterie.engines._node import Parcel, peers
+from coterie.engines._training import Trainer
 from coterie.errors import ConfigError, PeerError, RunError
 from coterie.experiment import Experiment
 from coterie.net import logs, status
+from coterie.net.agreement import PHASE, Agreement, code, shared, vocabulary
 from coterie.net.desk import Desk, Timing, happens
 from coterie.net.identity import Home
-from coterie.net.links import Agreement, Links
+from coterie.net.links import Links
 from coterie.net.logs import say
-from coterie.net.wire import Expected
 from coterie.protocols import Heard
 from coterie.world import gossip
-
-SHARED = (
-    "model",
-    "rule",
-    "protocol",
-    "initialiser",
-    "start",
-    "objective",
-    "optimiser",
-    "keep_optimiser",
-    "clamp",
-    "rounds",
-    "links",
-    "presence",
-)
-"""Settings that neighbours must have in common; what is not here is each peer's own business."""
 
 CHECKPOINT = "state.safetensors"
 LINGER = 15.0
@@ -142,8 +124,9 @@ class Running:
             say(self.log, logging.INFO, "this rule or protocol keeps every neighbour's model", models=len(a.numbers))
         spool = a.folder / "spool"
         self.desk = Desk(self.node, a.numbers.values(), a.timing, a.settings.rounds, spool, keep, a.half)
-        codes = {_code(t): signature for signature, t in self.node.classmates.items()}
-        self.agreement = Agreement(shared(a), codes)
+        codes = {code(t): signature for signature, t in self.node.classmates.items()}
+        common = {PHASE: a.phase, "seed": a.seed, "engine.mode": a.timing.mode, "engine.half": a.half}
+        self.agreement = Agreement(shared(a.settings, **common), codes)
         expected = vocabulary(a.world, self.node, a.settings.rounds, a.half)
         self.links = Links(a.home, a.numbers, self.desk, self.agreement, expected, self.status, self.log)
         self.rows = records.empty()
@@ -351,68 +334,3 @@ def kept_rows(folder: Path) -> pl.DataFrame:
     """The records of a peer that has not finished, as far as its checkpoint goes."""
     path = folder / CHECKPOINT
     return load_checkpoint(path)[2] if path.exists() else records.empty()
-
-
-def shared(a: Assignment) -> dict[str, str]:
-    """The settings that neighbours compare, each as JSON."""
-    dump = a.settings.model_dump()
-    whole = {key: dump[key] for key in SHARED}
-    whole |= {"phase": a.phase, "seed": a.seed, "engine.mode": a.timing.mode, "engine.half": a.half}
-    return {key: json.dumps(value, sort_keys=True) for key, value in _flat(whole)}
-
-
-def _flat(value: Any, path: str = "") -> Iterable[tuple[str, Any]]:
-    if isinstance(value, dict) and value:
-        for key, inner in value.items():
-            yield from _flat(inner, f"{path}.{key}" if path else key)
-    elif isinstance(value, str) and ".py:" in value:  # a user's own part: the text counts, not where it lies
-        file, _, thing = value.rpartition(":")
-        yield path, f"{Path(file).name}:{thing} {sha256(Path(file).read_bytes()).hexdigest()[:12]}"
-    else:
-        yield path, value
-
-
-def _code(trainer: Trainer) -> str:
-    """A short name for an architecture: its tensors' names, shapes and types."""
-    layout, buffers = trainer.architecture.layout, trainer.architecture.buffers
-    whole = [trainer.architecture.name, layout.names, layout.shapes, buffers.names, buffers.shapes, "float32"]
-    return sha256(json.dumps(whole).encode()).hexdigest()[:16]
-
-
-def vocabulary(world: World, node: Node, rounds: int, half: bool) -> Expected:
-    """What neighbours may say: the fields that this rule sends, for every architecture of the configuration."""
-    rule, said, always = world.rule, {}, None
-    for trainer in node.classmates.values():
-        zeros = torch.zeros(trainer.architecture.layout.size)
-        variants = [{"w": zeros}] if getattr(world.protocol, "keeps", True) else []
-        for number in (1, rounds):
-            me = _me(world, node.node, trainer, number)
-            variants.append(rule.send(me, zeros, rule.init(me, zeros)))
-        fields = {name: tensor.numel() for variant in variants for name, tensor in variant.items()}
-        common = set(fields).intersection(*variants)
-        always = common if always is None else always & common
-        if trainer.architecture.buffers.size:
-            fields["buffers"] = trainer.architecture.buffers.size
-        said[_code(trainer)] = fields
-    answers: dict[str, dict[str, int]] = {}
-    if rule.answers:
-        own = node.trainer
-        zeros = torch.zeros(own.architecture.layout.size)
-        me = _me(world, node.node, own, 1)
-        message = Message(rule.send(me, zeros, rule.init(me, zeros)), me.size, 1)
-        answer = rule.answer(me, message, RowData(own, node.row))
-        answers = {code: {} for code in said}  # other kinds do not answer, and say so
-        answers[_code(own)] = {name: tensor.numel() for name, tensor in answer.items()}
-    optional = {name for fields in said.values() for name in fields} - (always or set())
-    tags = getattr(world.protocol, "tags", None)
-    return Expected(
-        architectures=lambda tag: answers if tag.endswith(" answer") else said,
-        optional=frozenset(optional),
-        tags=lambda tag: tags is None or tag in tags,
-        half=half,
-    )
-
-
-def _me(world: World, node: int, trainer: Trainer, round: int) -> Me:
-    m = world.job.me(np.array([node]), round, trainer.architecture.layout)
-    return replace(m, node=m.node[0], size=m.size[0], degree=m.degree[0], labels=m.labels[0])

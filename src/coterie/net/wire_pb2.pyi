@@ -32,29 +32,20 @@ class Hello(_message.Message):
     def __init__(self, version: _Optional[int] = ..., session: _Optional[str] = ..., digest: _Optional[str] = ..., shared: _Optional[_Mapping[str, str]] = ..., signatures: _Optional[_Iterable[str]] = ..., round: _Optional[int] = ..., finished: _Optional[bool] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("accepted", "reason", "version", "session", "shared", "round", "finished")
-    class SharedEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: str
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    __slots__ = ("accepted", "reason", "version", "session", "round", "finished")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
-    SHARED_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     accepted: bool
     reason: str
     version: int
     session: str
-    shared: _containers.ScalarMap[str, str]
     round: int
     finished: bool
-    def __init__(self, accepted: _Optional[bool] = ..., reason: _Optional[str] = ..., version: _Optional[int] = ..., session: _Optional[str] = ..., shared: _Optional[_Mapping[str, str]] = ..., round: _Optional[int] = ..., finished: _Optional[bool] = ...) -> None: ...
+    def __init__(self, accepted: _Optional[bool] = ..., reason: _Optional[str] = ..., version: _Optional[int] = ..., session: _Optional[str] = ..., round: _Optional[int] = ..., finished: _Optional[bool] = ...) -> None: ...
 
 class Header(_message.Message):
     __slots__ = ("version", "session", "round", "tag", "architecture", "size", "bytes", "checksum", "nothing")

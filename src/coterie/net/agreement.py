@@ -1,0 +1,141 @@
+"""What peers must have in common to work together, and what they may then say to each other."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from coterie.contract import Me, Message
+from coterie.engines import World
+from coterie.engines._node import Node
+from coterie.engines._training import RowData, Trainer
+from coterie.experiment import Experiment
+from coterie.net.wire import VERSION, Expected, hello_mismatch
+from coterie.net.wire_pb2 import Hello
+
+PHASE = "phase"
+"""The one shared setting in which peers may differ for a while."""
+
+SHARED = (
+    "model",
+    "rule",
+    "protocol",
+    "initialiser",
+    "start",
+    "objective",
+    "optimiser",
+    "keep_optimiser",
+    "clamp",
+    "rounds",
+    "links",
+    "presence",
+)
+"""Settings that neighbours must have in common; what is not here is each peer's own business."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What neighbours must have in common."""
+
+    shared: dict[str, str]
+    """Setting -> its value as JSON."""
+    codes: dict[str, str]
+    """The architectures that the configuration allows: short code -> signature."""
+
+    @property
+    def digest(self) -> str:
+        return sha256(json.dumps([self.shared, sorted(self.codes)], sort_keys=True).encode()).hexdigest()
+
+    def hello(self, session: str, round: int, finished: bool) -> Hello:
+        """What a peer says first."""
+        return Hello(
+            version=VERSION,
+            session=session,
+            digest=self.digest,
+            shared=self.shared,
+            signatures=sorted(self.codes),
+            round=round,
+            finished=finished,
+        )
+
+
+def disagreement(mine: Hello, theirs: Hello) -> str | None:
+    """Why two peers cannot work together, if so, in the words of the first."""
+    if mine.version != theirs.version:
+        return f"protocol version: mine {mine.version}, theirs {theirs.version}"
+    if mine.digest == theirs.digest:
+        return None
+    phases = [{PHASE: said.shared[PHASE]} if PHASE in said.shared else {} for said in (mine, theirs)]
+    for own, other in (phases, (dict(mine.shared), dict(theirs.shared))):
+        if difference := hello_mismatch(own, other):
+            return difference
+    return f"model signature: mine {list(mine.signatures)[:8]}, theirs {list(theirs.signatures)[:8]}"
+
+
+def shared(settings: Experiment, **more: Any) -> dict[str, str]:
+    """The settings that neighbours compare, and more that they must have in common, each as JSON."""
+    dump = settings.model_dump()
+    whole = {key: dump[key] for key in SHARED} | more
+    return {key: json.dumps(value, sort_keys=True) for key, value in _flat(whole)}
+
+
+def _flat(value: Any, path: str = "") -> Iterable[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{path}.{key}" if path else key)
+    elif isinstance(value, str) and ".py:" in value:  # a user's own part: the text counts, not where it lies
+        file, _, thing = value.rpartition(":")
+        yield path, f"{Path(file).name}:{thing} {sha256(Path(file).read_bytes()).hexdigest()[:12]}"
+    else:
+        yield path, value
+
+
+def code(trainer: Trainer) -> str:
+    """A short name for an architecture: its tensors' names, shapes and types."""
+    layout, buffers = trainer.architecture.layout, trainer.architecture.buffers
+    whole = [trainer.architecture.name, layout.names, layout.shapes, buffers.names, buffers.shapes, "float32"]
+    return sha256(json.dumps(whole).encode()).hexdigest()[:16]
+
+
+def vocabulary(world: World, node: Node, rounds: int, half: bool) -> Expected:
+    """What neighbours may say: the fields that this rule sends, for every architecture of the configuration."""
+    rule, said, always = world.rule, {}, None
+    for trainer in node.classmates.values():
+        zeros = torch.zeros(trainer.architecture.layout.size)
+        variants = [{"w": zeros}] if getattr(world.protocol, "keeps", True) else []
+        for number in (1, rounds):
+            me = _me(world, node.node, trainer, number)
+            variants.append(rule.send(me, zeros, rule.init(me, zeros)))
+        fields = {name: tensor.numel() for variant in variants for name, tensor in variant.items()}
+        common = set(fields).intersection(*variants)
+        always = common if always is None else always & common
+        if trainer.architecture.buffers.size:
+            fields["buffers"] = trainer.architecture.buffers.size
+        said[code(trainer)] = fields
+    answers: dict[str, dict[str, int]] = {}
+    if rule.answers:
+        own = node.trainer
+        zeros = torch.zeros(own.architecture.layout.size)
+        me = _me(world, node.node, own, 1)
+        message = Message(rule.send(me, zeros, rule.init(me, zeros)), me.size, 1)
+        answer = rule.answer(me, message, RowData(own, node.row))
+        answers = {code: {} for code in said}  # other kinds do not answer, and say so
+        answers[code(own)] = {name: tensor.numel() for name, tensor in answer.items()}
+    optional = {name for fields in said.values() for name in fields} - (always or set())
+    tags = getattr(world.protocol, "tags", None)
+    return Expected(
+        architectures=lambda tag: answers if tag.endswith(" answer") else said,
+        optional=frozenset(optional),
+        tags=lambda tag: tags is None or tag in tags,
+        half=half,
+    )
+
+
+def _me(world: World, node: int, trainer: Trainer, round: int) -> Me:
+    m = world.job.me(np.array([node]), round, trainer.architecture.layout)
+    return replace(m, node=m.node[0], size=m.size[0], degree=m.degree[0], labels=m.labels[0])
