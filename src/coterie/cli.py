@@ -12,6 +12,7 @@ from rich.console import Console
 
 from coterie import __version__
 from coterie.errors import ConfigError, CoterieError
+from coterie.study_view import study
 from coterie.terminal import console, print_paths
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ FOLDERS = Parameter(help="run directories", negative=())
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what the arguments say. 0: done; 2: the user can mend it; 130: interrupted."""
     tokens = list(sys.argv[1:] if argv is None else argv)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # processes are the only parallelism: on a busy machine threads wait
     try:
         return _call(tokens)
     except UnusedCliTokensError as error:
@@ -336,5 +338,6 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "graph": _stub(GRAPH),
     "partition": _stub(PARTITION),
     "dynamics": _stub(DYNAMICS),
+    "study": study,
     "collect": collect,
 }

@@ -33,6 +33,7 @@ ROOMS = {
     "datasets": "what is learnt",
     "models": "what learns",
     "engines": "where the nodes live",
+    "studies": "the tables and figures of a paper",
 }
 """The rooms a part can stand in, by what they decide."""
 

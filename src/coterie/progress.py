@@ -1,7 +1,7 @@
 """What a run looks like while it runs: bars on a terminal, a line per job elsewhere."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -18,16 +18,7 @@ class Bars:
 
     def __init__(self, console: Console, where: str) -> None:
         self.where = where
-        self.bars = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[said]}", markup=False),
-            TimeElapsedColumn(),
-            TextColumn("left", style="dim"),
-            TimeRemainingColumn(compact=True, elapsed_when_finished=False),
-            console=console,
-            transient=True,
-        )
+        self.bars = _bars(console)
         self.done: dict[Job, int] = {}
         self.job: Job | None = None
         self.whole, self.present = TaskID(0), TaskID(0)
@@ -133,11 +124,84 @@ class Crew(Lines):
             self.watch = None
 
 
+class Tasks:
+    """For a study: one bar for all of it and one for each task under way; without a terminal, a line for each task."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.live = console, console.is_terminal
+        self.bars = _bars(console)
+        self.under_way: dict[str, TaskID] = {}
+
+    def begin(self, rounds: Mapping[str, int], names: Mapping[str, str], kept: int) -> None:
+        """Show that these tasks are to come; `kept` are there already."""
+        self.rounds, self.names, self.reached = rounds, names, dict.fromkeys(rounds, 0)
+        self.finished, self.accuracy = 0, dict[str, float]()
+        self.note(f"{_count(len(rounds), 'run')} to do, {kept} kept")
+        if self.live:
+            self.whole = self.bars.add_task(
+                "all", total=sum(rounds.values()), said=f"0 of {_count(len(rounds), 'run')}"
+            )
+            self.bars.start()
+
+    def progress(self, key: str, round: int, accuracy: float | None) -> None:
+        """Show how far a task is."""
+        resumed = key not in self.under_way and round > 0
+        if key not in self.under_way:
+            total = self.rounds[key]
+            self.under_way[key] = self.bars.add_task(self.names[key], total=total, completed=round, said="")
+        self.reached[key] = round
+        if accuracy is not None:
+            self.accuracy[key] = accuracy
+        if self.live:
+            if resumed:  # what was done before says nothing of the speed now
+                self.bars.reset(self.whole, completed=sum(self.reached.values()))
+            said = f"round {round}" + (f", accuracy {self.accuracy[key]:.3f}" if key in self.accuracy else "")
+            self.bars.update(self.under_way[key], completed=round, said=said)
+            self.bars.update(self.whole, completed=sum(self.reached.values()))
+
+    def done(self, key: str, trouble: str) -> None:
+        """Say that a task is done, and how it ended if badly."""
+        self.finished += 1
+        self.reached[key] = self.rounds[key]
+        if key in self.under_way:
+            self.bars.remove_task(self.under_way.pop(key))
+        if self.live:
+            said = f"{self.finished} of {_count(len(self.rounds), 'run')}"
+            self.bars.update(self.whole, completed=sum(self.reached.values()), said=said)
+        elif not trouble:
+            reached = f", accuracy {self.accuracy[key]:.3f}" if key in self.accuracy else ""
+            self.note(f"{self.finished} of {len(self.rounds)}: {self.names[key]}{reached}")
+        if trouble:
+            self.note(f"{self.names[key]}: {trouble}")
+
+    def note(self, text: str) -> None:
+        """Print a line."""
+        self.console.print(Text(text), style="dim" if self.live else None, soft_wrap=True)
+
+    def end(self) -> None:
+        """Take the bars away."""
+        if self.live:
+            self.bars.stop()
+
+
 def display(console: Console, where: str, engine: str = "local") -> Bars | Lines:
     """What suits this console, for a run that is written there."""
     if engine == "peer":
         return Crew(console, where)
     return Bars(console, where) if console.is_terminal else Lines(console, where)
+
+
+def _bars(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[said]}", markup=False),
+        TimeElapsedColumn(),
+        TextColumn("left", style="dim"),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=False),
+        console=console,
+        transient=True,
+    )
 
 
 def _count(number: int, thing: str) -> str:

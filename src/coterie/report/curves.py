@@ -87,16 +87,16 @@ def plot_accuracy(
         raise unknown("axis", x, AXES)
     records = complete(tidy(records))
     looks, seeds = _looks(records, reference), _seeds(records)
-    curves = {m: _curve(records.filter(pl.col("method") == m), x, column, seeds > 1) for m in looks}
-    curves = {m: curve for m, curve in curves.items() if len(curve.x)}
+    curves = {m: curve(records.filter(pl.col("method") == m), x, column, seeds > 1) for m in looks}
+    curves = {m: found for m, found in curves.items() if len(found.x)}
     if not curves:
         raise RunError(f"there is nothing to draw: {column!r} against {x!r} holds no numbers")
     with mpl.rc_context(LOOK):
         legend_lines = sum(_label(m).count("\n") + 1.4 for m in curves)
         figure = Figure(figsize=(7.2, max(4.2, 0.6 + 0.2 * legend_lines)))
         axes = figure.subplots()
-        for method, curve in curves.items():
-            _draw(axes, curve, looks[method], _label(method), log_x)
+        for method, found in curves.items():
+            _draw(axes, found, looks[method], _label(method), log_x)
         if log_x:
             axes.set_xscale("log")
         else:
@@ -109,7 +109,7 @@ def plot_accuracy(
         axes.set_ylabel(f"{name}, mean over nodes")
         axes.grid(axis="y", color=FAINT, linewidth=0.7)
         _legend(axes, {_label(m): float(c.mean[-1]) for m, c in curves.items()}, best_low="accuracy" not in column)
-        return _save(figure, path)
+        return save(figure, path)
 
 
 def plot_spread(records: pl.DataFrame, path: Path, reference: str = REFERENCE) -> Path:
@@ -137,7 +137,31 @@ def plot_spread(records: pl.DataFrame, path: Path, reference: str = REFERENCE) -
         _entitle(axes, "Test accuracy of every node", f"Last round{pooled}; box: the middle half of nodes")
         axes.set_xlabel("test accuracy")
         axes.grid(axis="x", color=FAINT, linewidth=0.7)
-        return _save(figure, path)
+        return save(figure, path)
+
+
+def plot_nodes(records: pl.DataFrame, path: Path, column: str = "test_accuracy", reference: str = REFERENCE) -> Path:
+    """Draw every node of the first seed as a faint line, and the mean over them, one colour per method."""
+    records = tidy(records)
+    records = records.filter(pl.col("seed") == pl.col("seed").min())
+    looks = _looks(records, reference)
+    with mpl.rc_context(LOOK):
+        figure = Figure(figsize=(7.2, 4.2))
+        axes = figure.subplots()
+        for method, look in looks.items():
+            mine = records.filter(pl.col("method") == method)
+            for node in mine.partition_by("node") if look != BOUND else ():
+                axes.plot(node["round"], node[column], color=look.colour, alpha=0.25, linewidth=0.6)
+            found = curve(mine, "round", column, over_seeds=False)
+            style: Any = {"color": look.colour, "linestyle": look.style, "linewidth": 2.0}
+            axes.plot(found.x, found.mean, label=_label(method), **style)
+        name = column.replace("_", " ")
+        _entitle(axes, f"{name.capitalize()} of every node", "Thin: a node; thick: the mean over nodes; one seed")
+        axes.set_xlabel(AXES["round"])
+        axes.set_ylabel(name)
+        axes.grid(axis="y", color=FAINT, linewidth=0.7)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        return save(figure, path)
 
 
 def plot_all(records: pl.DataFrame, folder: Path, reference: str = REFERENCE) -> list[Path]:
@@ -157,8 +181,8 @@ def plot_all(records: pl.DataFrame, folder: Path, reference: str = REFERENCE) ->
     return written
 
 
-def _curve(mine: pl.DataFrame, x: str, column: str, over_seeds: bool) -> Curve:
-    """The rounds of one method at which both axes have a finite value."""
+def curve(mine: pl.DataFrame, x: str, column: str, over_seeds: bool) -> Curve:
+    """The mean of a column over the nodes and seeds of one method, where both axes have a finite value."""
     points = []
     for (number,), values in per_seed(mine, column).group_by("round", maintain_order=True):
         mean, half = mean_ci(values["value"])
@@ -266,7 +290,8 @@ def _label(method: str) -> str:
     return f" {text}" if text.startswith("_") else text
 
 
-def _save(figure: Figure, path: Path) -> Path:
+def save(figure: Figure, path: str | Path) -> Path:
+    """Write a figure, and the folder it goes to."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

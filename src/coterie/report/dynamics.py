@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from coterie.dynamics import Dynamics
 from coterie.estimates import Gossip, Scaling
-from coterie.report.curves import FAINT, LOOK, PALETTE, STYLES
+from coterie.report.curves import FAINT, LOOK, PALETTE, STYLES, save
 
 _GREY = "#666666"
 
@@ -36,7 +36,7 @@ def draw_dynamics(found: Dynamics, path: str | Path, title: str = "Early stage")
         axes.set_yscale("log")
         axes.set_xlim(0, found.rounds)
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
-        return _save(figure, path)
+        return save(figure, path)
 
 
 def draw_scaling(found: Mapping[str, Scaling], path: str | Path, title: str = "‖v_steady‖ by size") -> Path:
@@ -54,7 +54,7 @@ def draw_scaling(found: Mapping[str, Scaling], path: str | Path, title: str = "�
         axes.set_yscale("log")
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
-        return _save(figure, path)
+        return save(figure, path)
 
 
 def draw_assortativity(values: ArrayLike, norms: ArrayLike, path: str | Path) -> Path:
@@ -63,7 +63,7 @@ def draw_assortativity(values: ArrayLike, norms: ArrayLike, path: str | Path) ->
         figure, axes = _axes("assortativity", "‖v_steady‖", "Rewired at fixed degrees")
         axes.plot(np.asarray(values), np.asarray(norms), "o-", color=PALETTE[0], markersize=4, linewidth=1.2)
         axes.set_ylim(0, 1.4 * float(np.max(norms)))
-        return _save(figure, path)
+        return save(figure, path)
 
 
 def draw_gossip(found: Mapping[str, Gossip], path: str | Path, title: str = "Gain by gossip") -> Path:
@@ -78,7 +78,7 @@ def draw_gossip(found: Mapping[str, Gossip], path: str | Path, title: str = "Gai
             axes.plot(rounds, errors[known].max(axis=1), color=colour, linewidth=0.8)
         axes.set_yscale("log")
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
-        return _save(figure, path)
+        return save(figure, path)
 
 
 def _axes(x: str, y: str, title: str) -> tuple[Figure, Axes]:
@@ -89,10 +89,3 @@ def _axes(x: str, y: str, title: str) -> tuple[Figure, Axes]:
     axes.set_ylabel(y)
     axes.grid(color=FAINT, linewidth=0.7)
     return figure, axes
-
-
-def _save(figure: Figure, path: str | Path) -> Path:
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    return path

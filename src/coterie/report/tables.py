@@ -4,11 +4,11 @@ import math
 from typing import Any
 
 import polars as pl
-from rich import box
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
-from rich.text import Text
+
+from coterie.report.sheets import Sheet
 
 UNKNOWN = "—"
 NEVER = "-"
@@ -78,36 +78,24 @@ def render(summary: pl.DataFrame, width: int | None = None) -> Table:
 
     Where it would be wider than `width`, the columns in `SPARE` are left out one by one, and the caption names them.
     """
-    left_out: list[str] = []
-    table = _table(summary, left_out)
+    sheet, left_out = _sheet(summary), list[str]()
+    table = sheet.render()
     for name in SPARE if width else ():
         if Measurement.get(_WIDE, _WIDE.options, table).maximum <= (width or 0):
             break
         left_out.append(name)
-        table = _table(summary, left_out)
+        table = sheet.render(left_out)
     return table
 
 
 def to_markdown(summary: pl.DataFrame) -> str:
     """The summary as a Markdown table with its title above and its notes below."""
-    names = headers(summary)
-    rule = [":--", *["--:"] * (len(names) - 1)]
-    lines = ["| " + " | ".join(row) + " |" for row in [names, rule, *([_plain(c) for c in r] for r in cells(summary))]]
-    return "\n".join([f"**{_plain(title(summary))}**", "", *lines, *(f"\n{_plain(n)}" for n in notes(summary))]) + "\n"
+    return _sheet(summary).markdown()
 
 
-def _table(summary: pl.DataFrame, left_out: list[str]) -> Table:
-    said = notes(summary) + ([f"No room for: {', '.join(left_out)}."] if left_out else [])
-    # Text, because a method's name may hold square brackets, which are markup to rich.
-    caption = Text(" ".join(said)) if said else None
-    table = Table(title=Text(title(summary)), caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.title_justify = table.caption_justify = "left"
-    shown = [i for i, name in enumerate(headers(summary)) if name not in left_out]
-    for i in shown:
-        table.add_column(headers(summary)[i], justify="right" if i else "left", overflow="fold")
-    for row, bound in zip(cells(summary), summary["bound"], strict=True):
-        table.add_row(*(Text(row[i]) for i in shown), style="dim" if bound else None)
-    return table
+def _sheet(summary: pl.DataFrame) -> Sheet:
+    bounds = {number for number, bound in enumerate(summary["bound"]) if bound}
+    return Sheet(title(summary), headers(summary), cells(summary), notes(summary), bounds)
 
 
 def _alike(summary: pl.DataFrame) -> bool:
@@ -151,10 +139,3 @@ def _rounds(time: float | None, reached: int, seeds: int) -> str:
         return NEVER
     rounds = f"{time:.1f}".removesuffix(".0")
     return rounds if reached == seeds else f"{rounds} ({reached}/{seeds})"
-
-
-def _plain(text: str) -> str:
-    """Text that Markdown shows as it is: no cell ends early, no tag opens."""
-    for special, shown in (("&", "&amp;"), ("<", "&lt;"), ("|", r"\|"), ("*", r"\*"), ("_", r"\_"), ("`", r"\`")):
-        text = text.replace(special, shown)
-    return " ".join(text.split())

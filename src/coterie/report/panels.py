@@ -1,0 +1,107 @@
+"""Figures of several panels, each with any lines: what the figures of a study are made of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, StrMethodFormatter
+
+from coterie.report.curves import FAINT, LOOK, PALETTE, Curve, X, curve, save
+
+SOLID, DASHED, DOTTED = "-", (0, (4, 2)), (0, (1, 1.5))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve with its band. Lines with an empty label are left out of the legend."""
+
+    curve: Curve
+    label: str
+    colour: str
+    style: Any = SOLID
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes."""
+
+    title: str
+    lines: Sequence[Line]
+    x: str = "communication round"
+    y: str = "test loss, mean over nodes"
+    log_x: bool = True
+    log_y: bool = True
+    levels: Sequence[tuple[float, str, str]] = field(default_factory=list)
+    """Horizontal lines: height, label, colour."""
+    bytes_x: bool = False
+
+
+def colour(place: int) -> str:
+    """The colour of the n-th thing that is compared."""
+    return PALETTE[place % len(PALETTE)]
+
+
+def shade(place: int, count: int) -> str:
+    """The colour of the n-th of things that have an order, from light to dark."""
+    return mpl.colors.to_hex(mpl.colormaps["viridis_r"](0.12 + 0.83 * place / max(count - 1, 1)))
+
+
+def line(
+    records: pl.DataFrame,
+    label: str,
+    colour: str,
+    style: Any = SOLID,
+    x: X = "round",
+    column: str = "test_loss",
+    stretch: float = 1.0,
+) -> Line:
+    """The mean over nodes and seeds of a column; `stretch` divides the x axis, so that curves may collapse."""
+    found = curve(records, x, column, records["seed"].n_unique() > 1)
+    return Line(found._replace(x=found.x / stretch), label, colour, style)
+
+
+def draw_panels(panels: Sequence[Panel], path: Path, columns: int = 2) -> Path:
+    """Draw panels side by side, each with a legend of its own."""
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    with mpl.rc_context(LOOK):
+        figure = Figure(figsize=(5.6 * columns, 3.9 * rows), layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False)
+        for place, axes in enumerate(grid.flat):
+            if place < len(panels):
+                _draw(axes, panels[place])
+            else:
+                axes.set_visible(False)
+        return save(figure, path)
+
+
+def _draw(axes: Axes, panel: Panel) -> None:
+    for one in panel.lines:
+        x, mean, low, high = one.curve
+        keep = (x > 0) if panel.log_x else np.ones(len(x), bool)  # a logarithmic axis has no place for the start
+        if panel.log_y:
+            keep &= mean > 0
+            low = np.where(low > 0, low, mean)  # an interval that reaches 0 has no place there either
+        axes.fill_between(x[keep], low[keep], high[keep], color=one.colour, alpha=0.15, linewidth=0)
+        label = one.label or "_"
+        axes.plot(x[keep], mean[keep], color=one.colour, linestyle=one.style, linewidth=1.6, label=label)
+    for height, label, tone in panel.levels:
+        axes.axhline(height, color=tone, linestyle=DASHED, linewidth=1.0, label=label or "_")
+    if panel.log_x:
+        axes.set_xscale("log")
+    if panel.log_y:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:.3g}"))
+    axes.xaxis.set_major_formatter(EngFormatter("B") if panel.bytes_x else StrMethodFormatter("{x:,.6g}"))
+    axes.set_title(panel.title)
+    axes.set_xlabel(panel.x)
+    axes.set_ylabel(panel.y)
+    axes.grid(color=FAINT, linewidth=0.6)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=8.5)

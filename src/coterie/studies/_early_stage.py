@@ -1,0 +1,313 @@
+"""Exhibits about the first rounds: the Gaussian model, the scaling of ‖v_steady‖, gossip, and real training beside."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from coterie.census import survey
+from coterie.dynamics import Dynamics, simulate
+from coterie.estimates import Gossip, Scaling, gossip_push_sum, scaling
+from coterie.experiment import Experiment
+from coterie.graph import Graph, draw
+from coterie.parts import find
+from coterie.randomness import generator
+from coterie.report.curves import Curve
+from coterie.report.dynamics import draw_gossip
+from coterie.report.panels import DASHED, SOLID, Line, Panel, colour, draw_panels, line
+from coterie.report.sheets import Sheet
+from coterie.report.statistics import mean_ci
+from coterie.rewiring import assortativity, rewire
+from coterie.studies import Exhibit, Harvest, Scale, Shown
+from coterie.world import build, load_samples
+
+Settings = Mapping[str, Any]
+
+
+def _family(name: str, **settings: Any) -> Any:
+    return find("topologies", name).make(**settings)
+
+
+def _network(name: str, nodes: int, seed: int, **settings: Any) -> Graph:
+    return draw(_family(name, **settings), nodes, seed, connect=True)
+
+
+def _curve(values: np.ndarray, low: np.ndarray | None = None, high: np.ndarray | None = None) -> Curve:
+    x, none = np.arange(len(values), dtype=np.float64), np.full(len(values), np.nan)
+    return Curve(x, values, none if low is None else low, none if high is None else high)
+
+
+# Figure 5.
+
+
+def steps_exhibit(scale: Scale, base: Settings, gain: Settings, he: Settings) -> Exhibit:
+    """What training and merging each change in a round, and both spreads, beside the Gaussian model."""
+    nodes, k = {"smoke": (16, 8), "laptop": (64, 16), "paper": (256, 32)}[scale]
+    rounds = {"smoke": 40, "laptop": 150, "paper": 2000}[scale]
+    common = {**base, "nodes": nodes, "items": {"smoke": 40, "laptop": 80, "paper": 80}[scale], "epochs": 1}
+    common |= {"topology": {"name": "regular", "k": k}, "rounds": rounds, "measures": ("spread", "steps")}
+    runs = {"he": Experiment(**common, methods={"he": he}), "gain": Experiment(**common, methods={"gain": gain})}
+
+    def show(found: Harvest, folder: Path) -> list[Shown]:
+        whole = found.measures["he"].filter(pl.col("layer").is_null())
+        names = {"train_step": "training", "merge_step": "merging", "total_step": "in all"}
+        steps = [Line(_measured(whole, m), label, colour(i)) for i, (m, label) in enumerate(names.items())]
+        cosine = [Line(_measured(whole, "step_cosine"), "training and merging", colour(3))]
+        both = {"sigma_ap": "σ_ap, over a node's parameters", "sigma_an": "σ_an, over nodes"}
+        spreads = [
+            Line(
+                _measured(found.measures[run].filter(pl.col("layer").is_null()), m),
+                label if run == "he" else "",
+                colour(i),
+                s,
+            )
+            for run, s in (("he", DASHED), ("gain", SOLID))
+            for i, (m, label) in enumerate(both.items())
+        ]
+        model = simulate(_network("regular", nodes, 0, k=k), 1000, rounds, noise=0.001)
+        played = [
+            Line(_curve(model.across_parameters), both["sigma_ap"], colour(0), DASHED),
+            Line(_curve(model.across_nodes), both["sigma_an"], colour(1), DASHED),
+        ]
+        panels = [
+            Panel("Change in a round, He alone", steps, y="norm, mean over nodes"),
+            Panel("Cosine of the two changes, He alone", cosine, y="cosine", log_y=False),
+            Panel("Training: the gain (solid), He (dashed)", spreads, y="standard deviation"),
+            Panel(
+                "The Gaussian model",
+                played,
+                y="standard deviation",
+                levels=[(model.theory, "σ_init·‖v_steady‖", "#555555")],
+            ),
+        ]
+        return [draw_panels(panels, folder / "steps.png")]
+
+    title = f"what training and merging change, {k}-regular, n = {nodes}"
+    scaled = "" if scale == "paper" else f"Scaled down: n = {nodes}, {k}-regular, {rounds} rounds, a smaller MLP."
+    return Exhibit(title, show, runs, scaled)
+
+
+def _measured(measures: pl.DataFrame, name: str) -> Curve:
+    """The mean of a measure over nodes, then over seeds with its interval, by round."""
+    mine = measures.filter(pl.col("measure") == name)
+    seeds = mine.group_by("seed", "round").agg(pl.col("value").mean()).sort("round")
+    points = [(r, *mean_ci(f["value"])) for (r,), f in seeds.group_by("round", maintain_order=True)]
+    x, mean, half = np.array(points, np.float64).reshape(-1, 3).T
+    return Curve(x, mean, mean - half, mean + half)
+
+
+# Figure 8.
+
+
+def assortativity_exhibit(scale: Scale) -> Exhibit:
+    """How ‖v_steady‖ falls with the size of a network, by family, and that assortativity does not change it."""
+    powers, draws = {"smoke": (range(5, 10), 3), "laptop": (range(5, 13), 8), "paper": (range(5, 15), 20)}[scale]
+    sizes = [2**p for p in powers]
+    tails = {
+        "smoke": (2.2, 2.6, 3.0),
+        "laptop": (2.1, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0),
+        "paper": (2.1, 2.2, 2.3, 2.4, 2.5, 2.75, 3.0, 3.5, 4.0),
+    }[scale]
+    nodes = {"smoke": 256, "laptop": 2048, "paper": 2048}[scale]
+
+    def show(_: Harvest, folder: Path) -> list[Shown]:
+        families: dict[str, Any] = {
+            "Erdős–Rényi, ⟨k⟩ = 8": lambda n, rng: _family("er", p=8 / (n - 1))(n, rng),
+            "8-regular": _family("regular", k=8),
+            "Barabási–Albert, m = 4": _family("ba", m=4),
+            "power law, γ = 2.5": _family("powerlaw", exponent=2.5),
+        }
+        found = {label: scaling(make, sizes, draws=draws) for label, make in families.items()}
+        by_tail = {g: scaling(_family("powerlaw", exponent=g), sizes, draws=draws) for g in tails}
+        norms = [
+            Line(_by_size(s), f"{label}: n^−{s.exponent:.3f}", colour(i)) for i, (label, s) in enumerate(found.items())
+        ]
+        exponents = np.array(
+            [[g, s.exponent, s.exponent - 2 * s.error, s.exponent + 2 * s.error] for g, s in by_tail.items()]
+        )
+        theory = Curve(
+            np.array(tails),
+            np.array([max(0.0, min((g - 2) / (g - 1), 0.5)) for g in tails]),
+            *[np.full(len(tails), np.nan)] * 2,
+        )
+        start = _network("er", nodes, 0, p=8 / (nodes - 1))
+        rewired = [rewire(start, target, generator(0, "rewiring")) for target in (-0.3, -0.15, 0.0, 0.15, 0.3)]
+        values = np.array([[assortativity(g), 1 / g.gain()] for g in rewired])
+        order = values[values[:, 0].argsort()]
+        flat = Curve(order[:, 0], order[:, 1], *[np.full(len(order), np.nan)] * 2)
+        panels = [
+            Panel("‖v_steady‖ by size", norms, x="nodes", y="‖v_steady‖"),
+            Panel(
+                "Exponent of power-law networks",
+                [Line(Curve(*exponents.T), "fitted", colour(0)), Line(theory, "theory for large n", "#555555", DASHED)],
+                x="γ of P(k) ∝ k^−γ",
+                y="exponent",
+                log_x=False,
+                log_y=False,
+            ),
+            Panel(
+                f"Rewired at fixed degrees, n = {nodes:,}",
+                [Line(flat, "", colour(2))],
+                x="assortativity",
+                y="‖v_steady‖",
+                log_x=False,
+                log_y=False,
+                levels=[(0.0, "", "#ffffff")],
+            ),
+        ]
+        rows = [[label, f"{s.exponent:.3f} ± {1.96 * s.error:.3f}"] for label, s in found.items()]
+        rows += [
+            [f"power law, γ = {g:g}", f"{s.exponent:.3f} ± {1.96 * s.error:.3f}"]
+            for g, s in by_tail.items()
+            if g != 2.5
+        ]
+        spread = float(np.ptp(order[:, 1]) / order[:, 1].mean())
+        reach = f"from assortativity {order[0, 0]:.2f} to {order[-1, 0]:.2f}"
+        note = f"Rewired {reach}, ‖v_steady‖ differs by {spread:.1e} of itself."
+        return [
+            draw_panels(panels, folder / "scaling.png", columns=3),
+            Sheet(f"Exponent of ‖v_steady‖ ∝ n^−α, n = {sizes[0]} to {sizes[-1]:,}", ["family", "α"], rows, [note]),
+        ]
+
+    return Exhibit("the norm of the steady state by size, family and assortativity", show)
+
+
+def _by_size(found: Scaling) -> Curve:
+    mean, spread = found.norms.mean(axis=1), found.norms.std(axis=1)
+    return Curve(found.nodes.astype(np.float64), mean, mean - spread, mean + spread)
+
+
+# The Gaussian model against theory.
+
+
+def _networks(nodes: int) -> dict[str, Graph]:
+    return {
+        "8-regular": _network("regular", nodes, 0, k=8),
+        "Erdős–Rényi, ⟨k⟩ = 16": _network("er", nodes, 0, p=16 / (nodes - 1)),
+        "Barabási–Albert, m = 4": _network("ba", nodes, 0, m=4),
+        "directed Erdős–Rényi, ⟨k⟩ = 16": _network("er", nodes, 0, p=16 / (nodes - 1), directed=True),
+    }
+
+
+def plateau_exhibit(scale: Scale) -> Exhibit:
+    """Where σ_ap comes to rest in the Gaussian model, beside σ_init·‖v_steady‖."""
+    nodes, dimensions = {"smoke": (128, 20000), "laptop": (512, 20000), "paper": (4096, 20000)}[scale]
+
+    def show(_: Harvest, folder: Path) -> list[Shown]:
+        rows = []
+        for label, graph in _networks(nodes).items():
+            found = simulate(graph, dimensions, 100, noise=0.001)
+            away = f"{100 * (found.plateau / found.theory - 1):+.2f} %"
+            rows.append([label, f"{found.plateau:.5f}", f"{found.theory:.5f}", away, f"{100 * found.error:.2f} %"])
+        heads = ["network", "plateau of σ_ap", "σ_init·‖v_steady‖", "difference", "standard error"]
+        return [
+            Sheet(f"The Gaussian model, n = {nodes:,}, d = {dimensions:,}, σ_noise = 0.001, 100 rounds", heads, rows)
+        ]
+
+    return Exhibit("the Gaussian model's plateau against theory", show)
+
+
+def mixing_exhibit(scale: Scale) -> Exhibit:
+    """The time in which σ_an stabilises beside the mixing time, over families and sizes."""
+    powers = {"smoke": range(5, 8), "laptop": range(5, 11), "paper": range(5, 14)}[scale]
+
+    def show(_: Harvest, folder: Path) -> list[Shown]:
+        families: dict[str, Any] = {
+            "8-regular": lambda n: _network("regular", n, 0, k=8),
+            "Erdős–Rényi, ⟨k⟩ = 8": lambda n: _network("er", n, 0, p=8 / (n - 1)),
+            "Barabási–Albert, m = 4": lambda n: _network("ba", n, 0, m=4),
+            "two-dimensional torus": lambda n: _network("torus", n, 0),
+        }
+        lines, rows = [], []
+        for i, (label, make) in enumerate(families.items()):
+            found = {2**p: _settled(make(2**p)) for p in powers if label != "two-dimensional torus" or p % 2 == 0}
+            points = np.array([[n, d.stabilisation or np.nan] for n, d in found.items()], np.float64).T
+            lines.append(Line(Curve(*points, *[np.full(points.shape[1], np.nan)] * 2), label, colour(i)))
+            last = list(found)[-1]
+            rows.append(
+                [
+                    label,
+                    f"{last:,}",
+                    f"{found[last].stabilisation}",
+                    f"{found[last].mixing_time:.1f}",
+                    f"{(found[last].stabilisation or np.nan) / found[last].mixing_time:.1f}",
+                ]
+            )
+        panel = Panel("Rounds until σ_an is stable", lines, x="nodes", y="rounds")
+        heads = ["network", "nodes", "σ_an stable (rounds)", "mixing time (rounds)", "ratio"]
+        return [draw_panels([panel], folder / "mixing.png"), Sheet("At the largest size", heads, rows)]
+
+    return Exhibit("the time in which nodes come together, by family and size", show)
+
+
+def _settled(graph: Graph) -> Dynamics:
+    """The Gaussian model, long enough for σ_an to settle."""
+    rounds = 100
+    while (found := simulate(graph, 200, rounds, noise=0.001)).stabilisation is None and rounds < 10_000:
+        rounds *= 2
+    return found
+
+
+# The gain by gossip.
+
+
+def gossip_exhibit(scale: Scale, base: Settings, gain: Settings) -> Exhibit:
+    """What nodes find out of the gain by asking their neighbours, and that it serves as well as the exact one."""
+    nodes = {"smoke": 16, "laptop": 32, "paper": 64}[scale]
+    items, batches, rounds = {"smoke": (60, 4, 40), "laptop": (512, 8, 100), "paper": (512, 8, 2000)}[scale]
+    common = {**base, "nodes": nodes, "items": items, "batches": batches, "rounds": rounds}
+    common["topology"] = {"name": "ba", "m": 4}
+    asked = {**gain, "initialiser": {"name": "gain", "estimate": "gossip"}}
+    runs = {"asked": Experiment(**common, methods={"exact": gain, "by gossip": asked})}
+
+    def show(found: Harvest, folder: Path) -> list[Shown]:
+        rounds_asked = 12
+        networks: dict[str, Settings] = {
+            "ER(200), ⟨k⟩ = 8": {"name": "er", "p": 8 / 199, "connect": True},
+            "BA(200, 4)": {"name": "ba", "m": 4},
+        }
+        surveyed: dict[str, Gossip] = {}
+        rows = []
+        for label, topology in networks.items():
+            for lost in (0.0, 0.2):
+                by_minima, graph = _asked_around(topology, 200, rounds_asked, 1 - lost)
+                pushed = gossip_push_sum(graph, 60, loss=lost)
+                name = f"{label}, {lost:.0%} of messages lost" if lost else label
+                surveyed[name] = by_minima
+                reached = by_minima.rounds_until(0.05)
+                rows.append(
+                    [
+                        name,
+                        f"{reached}",
+                        f"{100 * by_minima.errors[-1].max():.2f} %",
+                        f"{100 * pushed.errors[-1].max():.2f} %",
+                    ]
+                )
+        heads = [
+            "network",
+            "rounds until every node is within 5 %",
+            f"worst node after {rounds_asked}",
+            "push-sum, worst after 60",
+        ]
+        curves = [
+            line(found.records["asked"].filter(pl.col("method") == m), m, colour(i), SOLID if i else DASHED)
+            for i, m in enumerate(("exact", "by gossip"))
+        ]
+        return [
+            draw_gossip(surveyed, folder / "gossip.png"),
+            Sheet("The gain by minima of exponentials, 4,000 a message", heads, rows),
+            draw_panels([Panel(f"Training on BA({nodes}, 4)", curves)], folder / "gossip-training.png"),
+        ]
+
+    return Exhibit("the gain found out by gossip", show, runs)
+
+
+def _asked_around(topology: Settings, nodes: int, rounds: int, links: float) -> tuple[Gossip, Graph]:
+    """What every node of a network with equal data believes after each round of asking its neighbours."""
+    settings = {"nodes": nodes, "items": 4, "partition": "iid", "validation": 0.0, "links": links}
+    (experiment,) = Experiment(**settings, topology=dict(topology)).resolved.values()
+    world = build(experiment, load_samples(experiment), 0)
+    found = np.stack([np.full(nodes, np.inf), *survey(world, 4000, rounds)])
+    return Gossip(np.nan_to_num(found, nan=np.inf), world.graph.gain()), world.graph

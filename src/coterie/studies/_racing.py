@@ -1,0 +1,159 @@
+"""Tables in which methods race: accuracy at the end, rounds and bytes until good enough; the paper's numbers beside."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from coterie.report.sheets import Sheet
+from coterie.report.statistics import complete, last_round, mean_characteristic_time, mean_ci, methods, per_seed
+from coterie.report.tables import NEVER, UNKNOWN, humanise
+
+Frames = Mapping[str, pl.DataFrame]
+"""Column -> the records of all methods there."""
+Goal = Callable[[pl.DataFrame, str], float]
+"""(records of a column, method) -> the accuracy that counts as 1."""
+
+
+def accuracy_sheet(
+    title: str, frames: Frames, names: Mapping[str, str], paper: Mapping[str, Sequence[str]], last: int = 1
+) -> Sheet:
+    """Accuracy over the last evaluated rounds, beside the paper's; `names` are the methods and what they are called.
+
+    The mean over nodes and rounds of each seed, then ± the 95 % interval over seeds.
+    """
+    finished = {column: complete(records) for column, records in frames.items()}
+    rows = []
+    for method, name in names.items():
+        cells = []
+        for place, records in enumerate(finished.values()):
+            mine = records.filter(pl.col("method") == method)
+            cells += [_accuracy(mine, last), _from(paper, method, place)]
+        if any(cell not in (UNKNOWN, "") for cell in cells[::2]):
+            rows.append([name, *cells])
+    return Sheet(title, ["method", *(h for column in frames for h in (column, "paper"))], rows)
+
+
+def _accuracy(records: pl.DataFrame, last: int) -> str:
+    if records.is_empty():
+        return UNKNOWN
+    rounds = records["round"].unique().sort()[-last:]
+    curves = per_seed(records.filter(pl.col("round").is_in(rounds.implode())), "test_accuracy")
+    mean, half = mean_ci(curves.group_by("seed").agg(pl.col("value").mean())["value"])
+    return f"{mean:.3f}" + ("" if math.isnan(half) else f" ± {half:.3f}")
+
+
+def of_reference(reference: str) -> Goal:
+    """Shares of the last accuracy of one method, the bound."""
+
+    def goal(records: pl.DataFrame, method: str) -> float:
+        return _last_accuracy(records, reference)
+
+    return goal
+
+
+def of_best(among: Sequence[str]) -> Goal:
+    """Shares of the last accuracy of the best of some methods."""
+
+    def goal(records: pl.DataFrame, method: str) -> float:
+        return max(_last_accuracy(records, m) for m in among if m in methods(records))
+
+    return goal
+
+
+def of_own(records: pl.DataFrame, method: str) -> float:
+    """Shares of a method's own greatest accuracy."""
+    curves = per_seed(records.filter(pl.col("method") == method), "test_accuracy")
+    return float(curves.group_by("round").agg(pl.col("value").mean())["value"].max() or math.nan)  # type: ignore[arg-type]
+
+
+def absolute(records: pl.DataFrame, method: str) -> float:
+    """Accuracies as they are."""
+    return 1.0
+
+
+def _last_accuracy(records: pl.DataFrame, method: str) -> float:
+    ends = last_round(records.filter(pl.col("method") == method))
+    return mean_ci(per_seed(ends, "test_accuracy")["value"]).mean
+
+
+def times_sheet(
+    title: str,
+    records: pl.DataFrame,
+    names: Mapping[str, str],
+    levels: Sequence[float],
+    goal: Goal,
+    paper: Mapping[str, Sequence[str]],
+) -> Sheet:
+    """The rounds until the mean accuracy reaches each level times the goal, beside the paper's."""
+    return _until(title, records, names, levels, goal, paper, lambda curves, level: _rounds(curves, level))
+
+
+def bytes_sheet(
+    title: str, records: pl.DataFrame, names: Mapping[str, str], levels: Sequence[float], goal: Goal
+) -> Sheet:
+    """What a node has sent by the time the mean accuracy reaches each level times the goal."""
+    sent = per_seed(records, "sent_bytes").rename({"value": "sent"})
+
+    def cell(curves: pl.DataFrame, level: float) -> str:
+        joined = curves.join(sent, on=["method", "seed", "round"])
+        reached = joined.filter(pl.col("value") >= level).sort("round").group_by("seed").first()
+        count, seeds = reached.height, curves["seed"].n_unique()
+        if not count:
+            return NEVER
+        return humanise(mean_ci(reached["sent"]).mean) + ("" if count == seeds else f" ({count}/{seeds})")
+
+    return _until(title, records, names, levels, goal, {}, cell)
+
+
+def _until(
+    title: str,
+    records: pl.DataFrame,
+    names: Mapping[str, str],
+    levels: Sequence[float],
+    goal: Goal,
+    paper: Mapping[str, Sequence[str]],
+    cell: Callable[[pl.DataFrame, float], str],
+) -> Sheet:
+    finished = complete(records)
+    curves = per_seed(finished, "test_accuracy")
+    rows = []
+    for method, name in names.items():
+        mine = curves.filter(pl.col("method") == method)
+        if mine.is_empty():
+            continue
+        whole = goal(finished, method)
+        ours = [cell(mine, level * whole) for level in levels]
+        theirs = [_from(paper, method, place) for place in range(len(levels))] if paper else []
+        rows.append([name, *(c for pair in zip(ours, theirs, strict=True) for c in pair)] if paper else [name, *ours])
+    heads = [f"{100 * level:g} %" for level in levels]
+    notes = [f"{NEVER}: never reached; (k/n): only k of n seeds reached it, their mean."]
+    return Sheet(
+        title, ["method", *(h for head in heads for h in ((head, "paper") if paper else (head,)))], rows, notes
+    )
+
+
+def _rounds(curves: pl.DataFrame, level: float) -> str:
+    time, count = mean_characteristic_time(curves, level)
+    seeds = curves["seed"].n_unique()
+    if time is None:
+        return NEVER
+    return f"{time:.1f}".removesuffix(".0") + ("" if count == seeds else f" ({count}/{seeds})")
+
+
+def _from(paper: Mapping[str, Sequence[str]], method: str, place: int) -> str:
+    return paper[method][place] if method in paper else ""
+
+
+def lasting(rounds: int, every: int, last: int = 1) -> tuple[int, ...]:
+    """The rounds to evaluate: the first few, every so many, and the last ones."""
+    return tuple(
+        sorted({*range(0, min(rounds, 5) + 1), *range(0, rounds + 1, every), *range(rounds - last + 1, rounds + 1)})
+    )
+
+
+def describe_scale(experiment: Any, paper: str) -> str:
+    """How a run differs from the paper's, in words."""
+    e = experiment
+    return f"Here: {e.nodes} nodes, {e.total or 'all'} images, {e.rounds} rounds, {len(e.seeds)} seeds. Paper: {paper}."

@@ -1,0 +1,256 @@
+"""The coordination-free paper: bounded steps and a virtual teacher."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from coterie import skew
+from coterie.experiment import Experiment
+from coterie.partitions import split
+from coterie.report.allocation import draw_allocation
+from coterie.report.curves import plot_accuracy, plot_nodes, plot_spread
+from coterie.report.network import draw_graph
+from coterie.report.sheets import Sheet
+from coterie.slots import choice
+from coterie.studies import Exhibit, Harvest, Scale, Shown
+from coterie.studies._contenders import BASELINES, OURS, WITH_GAIN, named
+from coterie.studies._racing import accuracy_sheet, bytes_sheet, describe_scale, lasting, of_reference, times_sheet
+from coterie.world import load_samples, network
+
+PAPER = "50 nodes, all images, 1,000 rounds, 4 replicas"
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+CORE = {"dechetero": "DecHetero", "cfa": "CFA", "cfa-ge": "CFA-GE", "decdiff": "DecDiff", "decdiff-vt": "DecDiff+VT"}
+NAMES = {**BASELINES, **CORE, "random-vt": "DecDiff + random VT", "dechw": "DecHW", **WITH_GAIN, **OURS}
+
+# Accuracy (Table II, III) and characteristic times (Table IV) of the paper, by data set.
+ACCURACY = {
+    "centralised": ("0.9824 ± 0.0000", "0.9181 ± 0.0000", "0.9027 ± 0.0000"),
+    "isolation": ("0.6473 ± 0.0900", "0.7594 ± 0.0392", "0.4654 ± 0.0864"),
+    "fedavg": ("0.9410 ± 0.0156", "0.8939 ± 0.0034", "0.8344 ± 0.0211"),
+    "dechetero": ("0.9071 ± 0.0249", "0.8837 ± 0.0029", "0.8301 ± 0.0278"),
+    "cfa": ("0.8975 ± 0.0306", "0.8568 ± 0.0048", "0.7807 ± 0.0345"),
+    "cfa-ge": ("0.9460 ± 0.0048", "0.8564 ± 0.0130", "0.8607 ± 0.0092"),
+    "decdiff": ("0.9373", "0.8838", "0.8214"),
+    "decdiff-vt": ("0.9530 ± 0.0154", "0.8904 ± 0.0043", "0.8653 ± 0.0128"),
+}
+TIMES = {
+    "MNIST": {
+        "dechetero": ("97.40", "235.60", "583.25", "-"),
+        "cfa": ("109.40", "322.40", "609.67", "-"),
+        "cfa-ge": ("102.80", "173.40", "327.60", "691.60"),
+        "decdiff": ("52.80", "145.40", "395.60", "671.00"),
+        "decdiff-vt": ("55.20", "161.00", "360.00", "540.75"),
+        "fedavg": ("11.80", "57.40", "307.40", "662.67"),
+        "isolation": ("262.20", "-", "-", "-"),
+    },
+    "Fashion-MNIST": {
+        "dechetero": ("3.20", "53.20", "387.20", "-"),
+        "cfa": ("10.60", "142.40", "-", "-"),
+        "cfa-ge": ("10.20", "118.40", "693.60", "-"),
+        "decdiff": ("6.80", "54.00", "319.80", "-"),
+        "decdiff-vt": ("7.00", "53.80", "313.60", "-"),
+        "fedavg": ("1.20", "25.00", "216.00", "-"),
+        "isolation": ("3.80", "-", "-", "-"),
+    },
+    "EMNIST": {
+        "dechetero": ("22.00", "91.00", "370.50", "-"),
+        "cfa": ("62.80", "418.00", "-", "-"),
+        "cfa-ge": ("33.20", "167.00", "324.20", "812.25"),
+        "decdiff": ("17.60", "107.20", "566.75", "-"),
+        "decdiff-vt": ("9.60", "106.80", "138.40", "400.25"),
+        "fedavg": ("4.00", "53.80", "322.25", "-"),
+        "isolation": ("28.00", "-", "-", "-"),
+    },
+}
+
+
+def decdiff(scale: Scale) -> dict[str, Exhibit]:
+    """Coordination-free decentralised learning: bounded steps and a virtual teacher against uncoordinated averaging.
+
+    Reference: Valerio, Boldrini, Passarella, Kertész, Karsai, Iñiguez, Coordination-free Decentralised Federated
+    Learning on Complex Networks: Overcoming Heterogeneity, 2023
+    """
+    runs = _runs(scale)
+    scaled = describe_scale(next(iter(runs.values())), PAPER)
+
+    def exhibit(title: str, show: Any) -> Exhibit:
+        return Exhibit(title, show, runs, scaled)
+
+    return {
+        "table II": exhibit("accuracy at the last round", _accuracies),
+        "table III": exhibit("ablation: the step and the teacher", _ablation),
+        "table IV": exhibit("rounds to a share of the centralised accuracy", _times),
+        "table cost": exhibit("bytes a node has sent by then", _bytes),
+        "figure 1": _disruption(scale),
+        "figure 3": Exhibit("the network", lambda _, folder: [_graph(runs, folder)]),
+        "figure 4": Exhibit("the allocation of data", lambda _, folder: allocations(runs, folder)),
+        "figure 5": exhibit("test loss by round", lambda found, folder: _curves(found, folder, "test_loss", "round")),
+        "figure 6": exhibit("accuracy of every node at the last round", _boxes),
+        "figure bytes": exhibit(
+            "accuracy by bytes", lambda found, folder: _curves(found, folder, "test_accuracy", "sent_bytes")
+        ),
+        "figure accuracy": exhibit(
+            "accuracy by round", lambda found, folder: _curves(found, folder, "test_accuracy", "round")
+        ),
+    }
+
+
+def _runs(scale: Scale) -> dict[str, Experiment]:
+    common: dict[str, Any] = {
+        "topology": {"name": "er", "p": 0.2, "connect": True},
+        "partition": "zipf",
+        "methods": named(NAMES),
+        "epochs": 5,
+    }
+    if scale == "smoke":
+        digits = {"dataset": "digits", "model": {"name": "mlp", "sizes": [64, 32]}, "batch_size": 16, "lr": 0.05}
+        common |= {**digits, "momentum": 0.5, "nodes": 10, "rounds": 20, "epochs": 2, "seeds": (0, 1)}
+        return {"MNIST": Experiment(**common, evaluate=lasting(20, 2))}
+    mlp = {"dataset": "mnist", "model": {"name": "mlp", "sizes": [512, 256, 128]}, "momentum": 0.5}
+    fashion = {"dataset": "fashion_mnist", "model": "cnn_fashion", "momentum": 0.9}
+    letters = {"dataset": "emnist_letters", "model": "cnn_emnist", "momentum": 0.9}
+    if scale == "paper":
+        common |= {"nodes": 50, "rounds": 1000, "batch_size": 100, "lr": 0.001, "seeds": tuple(range(4))}
+        common["evaluate"] = lasting(1000, 5)
+        return {
+            name: Experiment(**common, **s)
+            for name, s in (("MNIST", mlp), ("Fashion-MNIST", fashion), ("EMNIST", letters))
+        }
+    common |= {
+        "nodes": 20,
+        "batch_size": 25,
+        "lr": 0.01,
+        "seeds": (0, 1, 2),
+        "test_share": 0.1,
+        "total": 2000,
+        "epochs": 2,
+    }
+    small = {**fashion, "model": "cnn_mnist"}
+    return {
+        "MNIST": Experiment(
+            **common, **{**mlp, "model": {"name": "mlp", "sizes": [128, 64, 32]}}, rounds=200, evaluate=lasting(200, 5)
+        ),
+        "Fashion-MNIST": Experiment(**common, **small, rounds=80, evaluate=lasting(80, 4)),
+    }
+
+
+def _accuracies(found: Harvest, folder: Path) -> list[Shown]:
+    return [
+        accuracy_sheet(
+            "Test accuracy at the last round, mean over nodes ± 95 % interval over seeds",
+            found.records,
+            NAMES,
+            ACCURACY,
+        )
+    ]
+
+
+def _ablation(found: Harvest, folder: Path) -> list[Shown]:
+    three = {m: NAMES[m] for m in ("dechetero", "decdiff", "decdiff-vt", "random-vt")}
+    return [
+        accuracy_sheet(
+            "Cross-entropy and averaging, then the bounded step, then the teacher too", found.records, three, ACCURACY
+        )
+    ]
+
+
+def _times(found: Harvest, folder: Path) -> list[Shown]:
+    goal = of_reference("centralised")
+    return [
+        times_sheet(f"{name}: rounds to a share of the centralised accuracy", records, NAMES, LEVELS, goal, TIMES[name])
+        for name, records in found.records.items()
+    ]
+
+
+def _bytes(found: Harvest, folder: Path) -> list[Shown]:
+    goal = of_reference("centralised")
+    return [
+        bytes_sheet(f"{name}: sent by a node until a share of the centralised accuracy", records, NAMES, LEVELS, goal)
+        for name, records in found.records.items()
+    ]
+
+
+def _curves(found: Harvest, folder: Path, column: str, x: Any) -> list[Shown]:
+    return [
+        plot_accuracy(
+            _labelled(records),
+            folder / f"{column}-by-{x}-{name.lower()}.png",
+            x=x,
+            column=column,
+            reference="Centralised",
+        )
+        for name, records in found.records.items()
+    ]
+
+
+def _boxes(found: Harvest, folder: Path) -> list[Shown]:
+    return [
+        plot_spread(_labelled(records), folder / f"boxes-{name.lower()}.png", reference="Centralised")
+        for name, records in found.records.items()
+    ]
+
+
+def _labelled(records: pl.DataFrame) -> pl.DataFrame:
+    return records.with_columns(pl.col("method").replace(NAMES))
+
+
+def _graph(runs: Mapping[str, Experiment], folder: Path) -> Path:
+    first = next(iter(next(iter(runs.values())).resolved.values()))
+    path = folder / "network.png"
+    draw_graph(network(first, first.seeds[0]), path)
+    return path
+
+
+def allocations(runs: Mapping[str, Experiment], folder: Path) -> list[Shown]:
+    """Who holds what, drawn and measured, for the first seed of each run."""
+    shown: list[Shown] = []
+    rows = []
+    for name, experiment in runs.items():
+        e = next(iter(experiment.resolved.values()))
+        samples = load_samples(e)
+        labels = samples.train_y.cpu().numpy()
+        deal: Any = choice("partition", e.partition).make()  # type: ignore[arg-type]
+        pairs = split(deal, labels, e.nodes, e.seeds[0], items=e.items, total=e.total, validation=0.0)
+        counts = skew.counts(labels, [train for train, _ in pairs], samples.classes)
+        path = folder / f"allocation-{name.lower()}.png"
+        draw_allocation(counts, path, f"{name}, {e.nodes} nodes")
+        facts = skew.describe(counts)
+        rows += [
+            [name, key.replace("_", " "), f"{value:.3f}"] for key, value in facts.items() if isinstance(value, float)
+        ]
+        shown.append(path)
+    return [
+        *shown,
+        Sheet("How uneven it is (the paper: Gini index within a class .70 to .85)", ["data", "measure", "value"], rows),
+    ]
+
+
+def _disruption(scale: Scale) -> Exhibit:
+    """Per-node curves of averaging with and without a common start, beside the bound."""
+    settings: dict[str, Any] = {"topology": {"name": "ba", "m": 5}, "partition": "iid", "seeds": (0,), "evaluate": 1}
+    if scale == "smoke":
+        settings |= {
+            "nodes": 20,
+            "rounds": 15,
+            "epochs": 2,
+            "batch_size": 16,
+            "lr": 0.05,
+            "model": {"name": "mlp", "sizes": [64, 32]},
+        }
+    elif scale == "laptop":
+        settings |= {"dataset": "mnist", "model": {"name": "mlp", "sizes": [128, 64, 32]}, "nodes": 50, "total": 5000}
+        settings |= {"rounds": 60, "epochs": 2, "batch_size": 25, "lr": 0.01, "momentum": 0.5, "test_share": 0.1}
+    else:
+        settings |= {"dataset": "mnist", "model": {"name": "mlp", "sizes": [512, 256, 128]}, "nodes": 100}
+        settings |= {"rounds": 300, "epochs": 5, "batch_size": 100, "lr": 0.001, "momentum": 0.5}
+    names = {"fedavg": "FedAvg", "dechetero": "DecHetero", "centralised": "Centralised"}
+    run = Experiment(**settings, methods=named(names))
+
+    def show(found: Harvest, folder: Path) -> list[Shown]:
+        records = found.records["disruption"].with_columns(pl.col("method").replace(names))
+        return [plot_nodes(records, folder / "disruption.png", reference="Centralised")]
+
+    scaled = describe_scale(run, "100 nodes, all images")
+    return Exhibit("every node's accuracy, with a common start and without", show, {"disruption": run}, scaled)

@@ -1,0 +1,337 @@
+"""The second-order paper: averaging weighted by curvature."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from coterie.experiment import Experiment
+from coterie.report.curves import Curve, plot_accuracy
+from coterie.report.panels import Line, Panel, colour, draw_panels, line
+from coterie.report.statistics import methods
+from coterie.studies import Exhibit, Harvest, Scale, Shown
+from coterie.studies._contenders import BASELINES, OURS, WITH_GAIN, named
+from coterie.studies._racing import (
+    absolute,
+    accuracy_sheet,
+    bytes_sheet,
+    describe_scale,
+    lasting,
+    of_best,
+    of_own,
+    times_sheet,
+)
+from coterie.studies.decdiff import allocations
+
+PAPER = "50 nodes, all images, 1,000 rounds, 5 runs"
+NUMBERS: dict[str, Any] = tomllib.loads((Path(__file__).parent / "_dechw.toml").read_text("utf-8"))
+CORE = {"dechetero": "DecHetero", "cfa": "CFA", "decdiff": "DecDiff", "decdiff-vt": "DecDiff (VT)", "dechw": "DecHW"}
+VARIANTS = {
+    "dechw-star": "DecHW*",
+    "dechw-none": "DecHW, not accumulated",
+    "dechw-exponential": "DecHW, exponential",
+    "dechw-lite": "DecHW from training's gradients",
+}
+NAMES = {**BASELINES, **CORE, **VARIANTS, **WITH_GAIN, **OURS}
+SETS = {"mnist": "MNIST", "fashion": "Fashion-MNIST", "cifar10": "CIFAR-10"}
+SHARES = (0.5, 0.75, 0.9, 0.95)
+LEVELS = {"mnist": (0.5, 0.75, 0.85, 0.9), "fashion": (0.5, 0.7, 0.75, 0.8), "cifar10": (0.25, 0.35, 0.45, 0.5)}
+
+
+def dechw(scale: Scale) -> dict[str, Exhibit]:
+    """Averaging weighted by second-order information, on networks with skewed data and uncoordinated starts.
+
+    Reference: Ahmad et al., DecHW: Heterogeneous Decentralized Federated Learning Exploiting Second-Order Information
+    """
+    runs = _runs(scale)
+    scaled = describe_scale(next(iter(runs.values())), PAPER)
+
+    def exhibit(title: str, show: Any, some: Mapping[str, Experiment] = runs) -> Exhibit:
+        return Exhibit(title, show, some, scaled)
+
+    hard = {name: e for name, e in runs.items() if name.startswith("cifar10")} or runs
+    easy = {name: e for name, e in runs.items() if name.startswith("mnist")} or runs
+    fashion = {name: e for name, e in runs.items() if name.startswith("fashion")} or runs
+    return {
+        "table I": exhibit("accuracy in the last ten evaluations", _accuracies),
+        "table II": exhibit("rounds to a share of the best method's accuracy", _to_best),
+        "table III": _anchors(scale, hard),
+        "table V": exhibit("rounds to absolute levels", _to_levels),
+        "table VI": exhibit("rounds to a share of a method's own greatest accuracy", _to_own),
+        "table cost": exhibit("bytes a node has sent by then", _bytes),
+        "figure 1": exhibit("averaging with and without a common start, and DecHW", _start, hard),
+        "figure 2": _curvature(scale, easy),
+        "figure 3": exhibit("accuracy and loss, CIFAR-10", _curves, hard),
+        "figure 4": exhibit("DecHW and DecHW*", _star, hard),
+        "figure 5": Exhibit("the allocation of data", lambda _, folder: allocations(runs, folder)),
+        "figure 6": exhibit("DecHW without accumulation", _fresh, hard),
+        "figure 7": _trace(scale, easy),
+        "figure 8": exhibit("accuracy and loss, MNIST", _curves, easy),
+        "figure 9": exhibit("accuracy and loss, Fashion-MNIST", _curves, fashion),
+        "figure bytes": exhibit("accuracy by bytes", _by_bytes),
+        "figure spread": _spread(scale, easy),
+    }
+
+
+def _runs(scale: Scale) -> dict[str, Experiment]:
+    """One run for each data set and α, called `mnist 0.5`."""
+    common: dict[str, Any] = {
+        "topology": {"name": "er", "p": 0.2, "connect": True},
+        "methods": named(NAMES),
+        "validation": 0.0,
+        "epochs": 5,
+    }
+    mnist = {"dataset": "mnist", "model": "cnn_mnist", "lr": 0.001, "momentum": 0.5}
+    fashion = {"dataset": "fashion_mnist", "model": "cnn_fashion", "lr": 0.001, "momentum": 0.9}
+    cifar = {"dataset": "cifar10", "model": "cnn_cifar", "lr": 0.01, "momentum": 0.9}
+    if scale == "smoke":
+        digits = {"dataset": "digits", "model": {"name": "mlp", "sizes": [64, 32]}, "batch_size": 16, "lr": 0.05}
+        common |= {**digits, "momentum": 0.5, "nodes": 10, "rounds": 20, "epochs": 2, "seeds": (0, 1)}
+        common["evaluate"] = lasting(20, 2, 5)
+        return {"mnist 0.5": Experiment(**common, partition=_dirichlet(0.5))}
+    if scale == "paper":
+        common |= {
+            "nodes": 50,
+            "rounds": 1000,
+            "batch_size": 100,
+            "seeds": tuple(range(5)),
+            "evaluate": lasting(1000, 5, 10),
+        }
+        sets, alphas = {"mnist": mnist, "fashion": fashion, "cifar10": cifar}, (1.0, 0.5, 0.2)
+    else:
+        common |= {"nodes": 20, "batch_size": 25, "seeds": (0, 1, 2), "test_share": 0.1, "total": 2000, "epochs": 2}
+        common |= {"rounds": 100, "evaluate": lasting(100, 4, 10)}
+        sets = {"mnist": {**mnist, "lr": 0.01}, "fashion": {**fashion, "model": "cnn_mnist", "lr": 0.005}}
+        sets["cifar10"] = {**cifar, "model": "cnn_mnist", "lr": 0.01}
+        alphas = (0.5,)
+    return {
+        f"{name} {alpha:g}": Experiment(**common, **settings, partition=_dirichlet(alpha))
+        for name, settings in sets.items()
+        for alpha in alphas
+    }
+
+
+def _dirichlet(alpha: float) -> dict[str, Any]:
+    return {"name": "dirichlet", "alpha": alpha, "min_samples": 10}
+
+
+def _column(run: str) -> str:
+    name, _, alpha = run.partition(" ")
+    return f"{SETS[name]}, Dir({alpha})"
+
+
+def _place(run: str) -> int:
+    """Where the paper's Table I has this run."""
+    name, _, alpha = run.partition(" ")
+    return 3 * list(SETS).index(name) + ("1", "0.5", "0.2").index(alpha)
+
+
+def _accuracies(found: Harvest, folder: Path) -> list[Shown]:
+    paper = {m: [row[_place(run)] for run in found.records] for m, row in NUMBERS["accuracy"].items()}
+    frames = {_column(run): records for run, records in found.records.items()}
+    title = "Test accuracy over the last ten evaluations ± 95 % interval over seeds (the paper: percent ± deviation)"
+    return [accuracy_sheet(title, frames, NAMES, paper, last=10)]
+
+
+def _to(found: Harvest, kind: str, goal: Any, what: str, levels: Any = None) -> list[Shown]:
+    sheets: list[Shown] = []
+    for run, records in found.records.items():
+        name, _, alpha = run.partition(" ")
+        paper = NUMBERS[kind][name][alpha]
+        sheets.append(
+            times_sheet(
+                f"{_column(run)}: rounds to {what}", records, NAMES, levels[name] if levels else SHARES, goal, paper
+            )
+        )
+    return sheets
+
+
+def _to_best(found: Harvest, folder: Path) -> list[Shown]:
+    return _to(found, "best", of_best(list(CORE)), "a share of the accuracy of the best of the paper's methods")
+
+
+def _to_levels(found: Harvest, folder: Path) -> list[Shown]:
+    return _to(found, "absolute", absolute, "an accuracy of", LEVELS)
+
+
+def _to_own(found: Harvest, folder: Path) -> list[Shown]:
+    return _to(found, "own", of_own, "a share of the method's own greatest accuracy")
+
+
+def _bytes(found: Harvest, folder: Path) -> list[Shown]:
+    return [
+        bytes_sheet(
+            f"{_column(run)}: sent by a node until an accuracy of",
+            records,
+            NAMES,
+            LEVELS[run.partition(" ")[0]],
+            absolute,
+        )
+        for run, records in found.records.items()
+    ]
+
+
+# Curves.
+
+
+def _chosen(records: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
+    return records.filter(pl.col("method").is_in(list(names))).with_columns(pl.col("method").replace(names))
+
+
+def _panels(found: Harvest, names: Mapping[str, str], columns: tuple[str, ...] = ("test_accuracy",)) -> list[Panel]:
+    """A panel for each column and run, a line for each method."""
+    return [
+        Panel(
+            _column(run),
+            [
+                line(records.filter(pl.col("method") == m), name, colour(i), column=column)
+                for i, (m, name) in enumerate(names.items())
+                if m in methods(records)
+            ],
+            y=f"{column.replace('_', ' ')}, mean over nodes",
+            log_x=False,
+            log_y=False,
+        )
+        for column in columns
+        for run, records in found.records.items()
+    ]
+
+
+def _curves(found: Harvest, folder: Path) -> list[Shown]:
+    name = next(iter(found.records)).partition(" ")[0]
+    panels = _panels(found, {**CORE, "gain-decavg": WITH_GAIN["gain-decavg"]}, ("test_accuracy", "test_loss"))
+    return [draw_panels(panels, folder / f"curves-{name}.png", columns=len(found.records))]
+
+
+def _start(found: Harvest, folder: Path) -> list[Shown]:
+    names = {"decavg": "DecHomo", "dechetero": "DecHetero", "dechw": "DecHW"}
+    return [draw_panels(_panels(found, names), folder / "common-start.png", columns=3)]
+
+
+def _star(found: Harvest, folder: Path) -> list[Shown]:
+    names = {"dechw": "DecHW", "dechw-star": "DecHW*", "dechw-lite": "DecHW from training's gradients"}
+    return [draw_panels(_panels(found, names), folder / "star.png", columns=3)]
+
+
+def _fresh(found: Harvest, folder: Path) -> list[Shown]:
+    names = {"dechw": "accumulated", "dechw-exponential": "exponential", "dechw-none": "not accumulated"}
+    return [draw_panels(_panels(found, names), folder / "accumulation.png", columns=3)]
+
+
+def _by_bytes(found: Harvest, folder: Path) -> list[Shown]:
+    return [
+        plot_accuracy(
+            _chosen(records, NAMES),
+            folder / f"bytes-{run.replace(' ', '-')}.png",
+            x="sent_bytes",
+            reference="Centralised",
+        )
+        for run, records in found.records.items()
+    ]
+
+
+# What DecHW does inside.
+
+
+def _looked_into(
+    runs: Mapping[str, Experiment], names: Mapping[str, Any], measures: tuple[str, ...]
+) -> dict[str, Experiment]:
+    """The first of these runs with its first seed and some methods, and diagnostics."""
+    run, experiment = next(iter(runs.items()))
+    update = {"methods": named(names), "measures": measures, "seeds": experiment.seeds[:1]}
+    return {run: experiment.model_copy(update=update)}
+
+
+def _curvature(scale: Scale, runs: Mapping[str, Experiment]) -> Exhibit:
+    def show(found: Harvest, folder: Path) -> list[Shown]:
+        lines = _by_node(found, "h_norm", 5)
+        panel = Panel("Norm of the Gauss–Newton diagonal", lines, y="‖h‖ before it is normalised")
+        return [draw_panels([panel], folder / "curvature.png")]
+
+    return Exhibit("the norm of the curvature of a few nodes", show, _looked_into(runs, {"dechw": ""}, ("rule",)))
+
+
+def _trace(scale: Scale, runs: Mapping[str, Experiment]) -> Exhibit:
+    def show(found: Harvest, folder: Path) -> list[Shown]:
+        lines = _by_node(found, "h_element", 10)
+        total = sum(one.curve.mean for one in lines)
+        shares = [Line(o.curve._replace(mean=o.curve.mean / total), o.label, o.colour) for o in lines]
+        panels = [
+            Panel("One element of Ĥ", lines, y="Ĥ", log_x=False, log_y=False),
+            Panel("The weight it gives to each of the ten", shares, y="weight", log_x=False, log_y=False),
+        ]
+        return [draw_panels(panels, folder / "trace.png")]
+
+    return Exhibit(
+        "one element of Ĥ over ten nodes, and the weights it gives them",
+        show,
+        _looked_into(runs, {"dechw": ""}, ("rule",)),
+    )
+
+
+def _by_node(found: Harvest, measure: str, nodes: int) -> list[Line]:
+    told = next(iter(found.measures.values())).filter(pl.col("measure") == measure, pl.col("round") > 0)
+    lines = []
+    for i in range(nodes):
+        mine = told.filter(pl.col("node") == i).sort("round")
+        x, y = mine["round"].to_numpy().astype(float), mine["value"].to_numpy()
+        lines.append(Line(Curve(x, y, y * float("nan"), y * float("nan")), f"node {i}", colour(i)))
+    return lines
+
+
+def _spread(scale: Scale, runs: Mapping[str, Experiment]) -> Exhibit:
+    names = {
+        "dechetero": "DecHetero",
+        "dechw": "DecHW",
+        "gain-decavg": "gain + DecAvg",
+        "gain-dechw": "gain + DecHW",
+        "decdiff-vt": "DecDiff (VT)",
+        "variance-corrected": "variance-corrected merge",
+    }
+
+    def show(found: Harvest, folder: Path) -> list[Shown]:
+        measured = next(iter(found.measures.values())).filter(
+            pl.col("measure") == "sigma_ap_merged", pl.col("layer").is_not_null()
+        )
+        layers = [la for la in measured["layer"].unique(maintain_order=True) if la.endswith("weight")]
+        panels = []
+        for layer in layers:
+            lines = []
+            for i, (m, name) in enumerate(names.items()):
+                mine = measured.filter(pl.col("method") == m, pl.col("layer") == layer)
+                curve = mine.group_by("round").agg(pl.col("value").mean()).sort("round")
+                x, y = curve["round"].to_numpy().astype(float), curve["value"].to_numpy()
+                lines.append(Line(Curve(x, y, y * float("nan"), y * float("nan")), name, colour(i)))
+            panels.append(Panel(f"{layer}, after the merge", lines, y="σ_ap", log_x=False))
+        return [draw_panels(panels, folder / "spread-by-layer.png")]
+
+    return Exhibit(
+        "the spread of each layer's weights: what merging takes away", show, _looked_into(runs, names, ("spread",))
+    )
+
+
+# DESA.
+
+
+def _anchors(scale: Scale, runs: Mapping[str, Experiment]) -> Exhibit:
+    names = {"desa": "DESA", "dechetero": "DecHetero", "dechw": "DecHW"}
+    small = {} if scale == "paper" else {"protocol": {"name": "desa", "ipc": 5, "steps": 50}}
+    taken = {
+        run: e.model_copy(update={"methods": {**named(("dechetero", "dechw")), "desa": small}})
+        for run, e in runs.items()
+    }
+
+    def show(found: Harvest, folder: Path) -> list[Shown]:
+        paper = {
+            m: [row[("1", "0.5", "0.2").index(r.partition(" ")[2])] for r in found.records]
+            for m, row in NUMBERS["anchors"].items()
+        }
+        frames = {_column(run): records for run, records in found.records.items()}
+        return [
+            accuracy_sheet("Test accuracy at the last round (the paper: percent ± deviation)", frames, names, paper)
+        ]
+
+    scaled = "" if scale == "paper" else "5 anchors a class, made in 50 steps (the paper: 50, in 1,000)."
+    return Exhibit("DecHW against DESA", show, taken, scaled)
