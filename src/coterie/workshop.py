@@ -107,7 +107,9 @@ def conduct(order: Order, out: Path, display: Display) -> Iterator[tuple[str, Ex
         out.mkdir(parents=True, exist_ok=True)
     with records.RunFolder(out).lock():
         shelf = Shelf(out / "tasks")
-        every = {t.key: t for runs in wanted.values() for tasks in runs.values() for t in tasks.values()}
+        every: dict[str, Task] = {}
+        for task in (t for runs in wanted.values() for tasks in runs.values() for t in tasks.values()):
+            every.setdefault(task.key, task)
         left = {key: task for key, task in every.items() if not shelf.holds(key)}
         waiting = dict(wanted)
 

@@ -9,8 +9,9 @@ import matplotlib as mpl
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, StrMethodFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, StrMethodFormatter
 
 from coterie.report.curves import FAINT, LOOK, PALETTE, Curve, X, curve, save
 
@@ -95,13 +96,34 @@ def _draw(axes: Axes, panel: Panel) -> None:
         axes.axhline(height, color=tone, linestyle=DASHED, linewidth=1.0, label=label or "_")
     if panel.log_x:
         axes.set_xscale("log")
+        _few_ticks(axes.xaxis)
     if panel.log_y:
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:.3g}"))
+        _few_ticks(axes.yaxis)
     axes.xaxis.set_major_formatter(EngFormatter("B") if panel.bytes_x else StrMethodFormatter("{x:,.6g}"))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:.3g}"))
+    _limit(axes, panel)
     axes.set_title(panel.title)
     axes.set_xlabel(panel.x)
     axes.set_ylabel(panel.y)
     axes.grid(color=FAINT, linewidth=0.6)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=8.5)
+
+
+def _few_ticks(axis: Axis) -> None:
+    """Label 1, 2 and 5 of each decade and nothing between: less than a decade has labels too, and none overlap."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=7))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _limit(axes: Axes, panel: Panel) -> None:
+    """Let the means, not the bands, choose the range: two seeds' interval can be wider than all there is to see."""
+    heights = [one.curve.mean[(one.curve.x > 0) | (not panel.log_x)] for one in panel.lines]
+    shown = np.concatenate([*heights, [height for height, *_ in panel.levels]])
+    shown = shown[np.isfinite(shown) & ((shown > 0) | (not panel.log_y))]
+    if not shown.size or shown.min() == shown.max():
+        return
+    low, high = float(shown.min()), float(shown.max())
+    margin = (high / low) ** 0.06 if panel.log_y else 0.06 * (high - low)
+    axes.set_ylim((low / margin, high * margin) if panel.log_y else (low - margin, high + margin))

@@ -149,7 +149,7 @@ def _from(paper: Mapping[str, Sequence[str]], method: str, place: int) -> str:
 def lasting(rounds: int, every: int, last: int = 1) -> tuple[int, ...]:
     """The rounds to evaluate: the first few, every so many, and the last ones."""
     return tuple(
-        sorted({*range(0, min(rounds, 5) + 1), *range(0, rounds + 1, every), *range(rounds - last + 1, rounds + 1)})
+        sorted({*range(min(rounds, 5) + 1), *range(0, rounds + 1, every), *range(rounds - last + 1, rounds + 1)})
     )
 
 

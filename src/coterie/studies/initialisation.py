@@ -80,7 +80,7 @@ def _plain(scale: Scale) -> dict[str, Any]:
     return {**chosen, "seeds": _seeds(scale), "partition": "iid", "topology": "complete"}
 
 
-def _less(scale: Scale, laptop: str, smoke: str = "digits, MLP 64-32-32, lr 0.01, batches of 8") -> str:
+def _less(scale: Scale, laptop: str, smoke: str = "digits, MLP 64-32-32, lr 0.1, batches of 8") -> str:
     """How the runs differ from the paper's, in words."""
     if scale == "paper":
         return ""
