@@ -93,7 +93,7 @@ async def _peer(node: int, neighbours: int, sizes: tuple[int, ...], home: Path, 
         start = time.perf_counter()
         running.desk.begin(number, near.values())
         await running.links.announce(number)
-        await running.node.round(number, running, near.values(), lambda: None)
+        await running.node.round(number, running, near.values(), False)
         times.append(time.perf_counter() - start)
     await running.links.announce(rounds, finished=True)
     await running.links.flush(600)

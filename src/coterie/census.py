@@ -109,7 +109,9 @@ def counting(world: World, samples: int) -> World:
         groups=(np.sort(np.concatenate(world.job.groups)),),
     )
     start = Choice("initialisers", "default")
-    return replace(world, job=job, rule=rule.make(), protocol=Gossip(), initialiser=start, start="train", origin=None)
+    return replace(
+        world, job=job, rule=rule.make(), protocol=Gossip(), initialiser=start, start="train", origin=None, measures=()
+    )
 
 
 def survey(world: World, samples: int, rounds: int) -> Iterator[NDArray[np.float64]]:

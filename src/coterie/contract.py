@@ -156,3 +156,7 @@ class Rule:
     def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
         """The parameters and memory after hearing; never called with an empty inbox."""
         return inbox.mean("w", own=True), state
+
+    def tell(self, me: Me, params: Tensor, state: State) -> dict[str, Tensor]:
+        """What the rule has to say of itself at the end of a round, one number `[..., 1]` each: for the measures."""
+        return {}

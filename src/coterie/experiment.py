@@ -21,6 +21,7 @@ from pydantic import (
 
 from coterie import methods as presets
 from coterie.errors import ConfigError
+from coterie.measures import KINDS
 from coterie.parts import find, unknown
 from coterie.slots import SLOTS, as_table, explain, overlay, resolve
 
@@ -63,6 +64,18 @@ def _names(value: Any) -> Any:
     if isinstance(value, str):
         value = [v.strip() for v in value.split(",") if v.strip()]
     return {name: {} for name in value} if isinstance(value, list | tuple) else value
+
+
+def _kinds(value: Any) -> Any:
+    """`spread,steps` and `["spread", "steps"]` name kinds of measures, each once."""
+    if isinstance(value, str):
+        value = [v.strip() for v in value.split(",") if v.strip()]
+    if isinstance(value, list | tuple):
+        for name in value:
+            if name not in KINDS:
+                raise unknown("measure", str(name), KINDS)
+        return tuple(dict.fromkeys(value))
+    return value
 
 
 class Experiment(BaseModel):
@@ -109,6 +122,9 @@ class Experiment(BaseModel):
         "log", description="rounds to evaluate: log, every k-th, or a list"
     )
     test_share: float = Field(1.0, gt=0, le=1, description="share of the test set that evaluations use")
+    measures: Annotated[tuple[str, ...], BeforeValidator(_kinds)] = Field(
+        (), description=f"more to measure in evaluated rounds: {', '.join(KINDS)}"
+    )
     engine: Slot = Field("local", description="where the nodes live")
     methods: Annotated[dict[str, dict[str, Any]], BeforeValidator(_names)] = Field(
         {}, description="methods to compare: presets' names, or tables of settings that differ"
@@ -146,7 +162,8 @@ class Experiment(BaseModel):
 
     def _under(self, *layers: Mapping[str, Any]) -> "Experiment":
         """This experiment with the settings of a method laid over it, one layer after the other."""
-        allowed = set(type(self).model_fields) - {"methods", "seeds", "rounds", "engine", "data_dir", "dataset"}
+        shared = {"methods", "seeds", "rounds", "engine", "data_dir", "dataset", "measures"}
+        allowed = set(type(self).model_fields) - shared
         settings = self.model_dump(exclude={"methods"})
         for own in layers:
             for key in own:

@@ -3,6 +3,7 @@
 config.toml          the resolved configuration
 environment.json     versions, machine, and how each job was computed
 records.parquet      one row per method, seed, evaluated round and node
+measures.parquet     what else was to be measured, one row per value
 jobs/METHOD-SEED/    done.parquet, or the latest checkpoint of a job under way
 """
 
@@ -35,6 +36,9 @@ from coterie.engines import Ledger
 from coterie.errors import RunError
 from coterie.experiment import Experiment, read
 
+MEASURED = "measures.parquet"
+"""The file of a run, or of a peer, with the measures that were asked for."""
+
 SCHEMA: dict[str, Any] = {
     "method": pl.String,
     "seed": pl.Int64,
@@ -50,6 +54,17 @@ SCHEMA: dict[str, Any] = {
 }
 """Columns of the records. Bytes, batches and seconds are totals up to and including the round."""
 
+MEASURES: dict[str, Any] = {
+    "method": pl.String,
+    "seed": pl.Int64,
+    "round": pl.Int64,
+    "node": pl.Int64,
+    "layer": pl.String,
+    "measure": pl.String,
+    "value": pl.Float64,
+}
+"""Columns of the measures. Values of the whole network have no node, those of the whole model no layer."""
+
 
 def rows(method: str, seed: int, round: int, ledger: Ledger) -> pl.DataFrame:
     """One row per node: what the ledger holds now."""
@@ -62,6 +77,21 @@ def rows(method: str, seed: int, round: int, ledger: Ledger) -> pl.DataFrame:
 
 def empty() -> pl.DataFrame:
     return pl.DataFrame(schema=SCHEMA)
+
+
+def measured(method: str, seed: int, round: int, ledger: Ledger) -> pl.DataFrame:
+    """A row per value that was noted in this round, by node, the whole network last; the ledger is ready for more."""
+    frames = [pl.DataFrame(schema=MEASURES)]
+    for (measure, layer), values in ledger.noted.items():
+        where = np.flatnonzero(np.isfinite(values))
+        node = pl.Series("node", where).replace(ledger.nodes, None)
+        columns = {"method": method, "seed": seed, "round": round, "layer": layer, "measure": measure}
+        frame = pl.DataFrame({"node": node, "value": values[where]}).with_columns(
+            pl.lit(value, MEASURES[name]).alias(name) for name, value in columns.items()
+        )
+        frames.append(frame.select(pl.col(name).cast(kind) for name, kind in MEASURES.items()))
+    ledger.noted = {}
+    return pl.concat(frames).sort("node", nulls_last=True, maintain_order=True)
 
 
 class RunFolder:
@@ -115,17 +145,26 @@ class RunFolder:
     def finished(self, method: str, seed: int) -> bool:
         return (self.job(method, seed) / "done.parquet").is_file()
 
-    def finish(self, method: str, seed: int, done: pl.DataFrame) -> None:
-        """A job's records are complete: its checkpoints may go."""
+    def finish(self, method: str, seed: int, done: pl.DataFrame, measures: pl.DataFrame | None = None) -> None:
+        """A job's records, and its measures if there are any, are complete: its checkpoints may go."""
         with disk(self.path):
-            write_frame(self.job(method, seed) / "done.parquet", done)
-            (self.job(method, seed) / "broken.parquet").unlink(missing_ok=True)
+            write_tables(self.job(method, seed) / "done.parquet", done, measures)
+            broken = self.job(method, seed) / "broken.parquet"
+            for file in (broken, beside(broken)):
+                file.unlink(missing_ok=True)
             for old in [*self.job(method, seed).glob("round-*"), *self.job(method, seed).glob("making")]:
                 shutil.rmtree(old)
             self.collect()
 
     def checkpoint(
-        self, method: str, seed: int, round: int, state: dict[str, Tensor], done: pl.DataFrame, plan: dict[str, Any]
+        self,
+        method: str,
+        seed: int,
+        round: int,
+        state: dict[str, Tensor],
+        done: pl.DataFrame,
+        plan: dict[str, Any],
+        measures: pl.DataFrame | None = None,
     ) -> None:
         """Everything needed to go on after `round`: made beside, then renamed, then the older one removed."""
         folder = self.job(method, seed)
@@ -136,6 +175,8 @@ class RunFolder:
             try:
                 save_file({k: t.detach().cpu().contiguous() for k, t in state.items()}, making / "state.safetensors")
                 done.write_parquet(making / "rows.parquet")
+                if measures is not None:
+                    measures.write_parquet(beside(making / "rows.parquet"))
                 note = {"identity": self.identity, "round": round, "plan": plan}
                 (making / "checkpoint.json").write_text(json.dumps(note))
                 _settle(making)
@@ -147,10 +188,10 @@ class RunFolder:
                 shutil.rmtree(old)
             self.collect()
 
-    def keep_rows(self, method: str, seed: int, done: pl.DataFrame) -> None:
-        """Keep the records of a job that cannot go on."""
+    def keep_rows(self, method: str, seed: int, done: pl.DataFrame, measures: pl.DataFrame | None = None) -> None:
+        """Keep the records and measures of a job that cannot go on."""
         with disk(self.path):
-            write_frame(self.job(method, seed) / "broken.parquet", done)
+            write_tables(self.job(method, seed) / "broken.parquet", done, measures)
             self.collect()
 
     def latest(self, method: str, seed: int) -> tuple[int, dict[str, Tensor], pl.DataFrame, dict[str, Any]] | None:
@@ -172,6 +213,12 @@ class RunFolder:
             )
         return whole[1], state, done, whole[2]
 
+    def latest_measures(self, method: str, seed: int) -> pl.DataFrame | None:
+        """The measures so far of the newest checkpoint of a job, if there are any."""
+        found = sorted(self.job(method, seed).glob("round-*"))
+        file = beside(found[-1] / "rows.parquet") if found else None
+        return _read_frame(file) if file and file.is_file() else None
+
     def note_plan(self, method: str, seed: int, plan: dict[str, Any]) -> None:
         """Write down how a job is computed."""
         known = environment(self.path) or environment_here()
@@ -180,15 +227,17 @@ class RunFolder:
             write(self.path / "environment.json", json.dumps(known, indent=1).encode())
 
     def collect(self) -> pl.DataFrame:
-        """Bring all jobs' records together in records.parquet."""
-        jobs, frames = self.path / "jobs", []
+        """Bring all jobs' records together in records.parquet, and their measures in measures.parquet."""
+        jobs, chosen = self.path / "jobs", []
         for folder in sorted(jobs.iterdir()) if jobs.is_dir() else []:
             finished = folder / "done.parquet"
             under_way = [folder / "broken.parquet", *sorted(folder.glob("round-*/rows.parquet"))]
-            kept = [_read_frame(f) for f in ([finished] if finished.is_file() else under_way) if f.is_file()]
-            frames += sorted(kept, key=len)[-1:]
-        whole = pl.concat([empty(), *frames])
+            kept = [(f, _read_frame(f)) for f in ([finished] if finished.is_file() else under_way) if f.is_file()]
+            chosen += sorted(kept, key=lambda one: len(one[1]))[-1:]
+        whole = pl.concat([empty(), *(frame for _, frame in chosen)])
         write_frame(self.path / "records.parquet", whole)
+        if measures := [_read_frame(beside(file)) for file, _ in chosen if beside(file).is_file()]:
+            write_frame(self.path / MEASURED, pl.concat(measures))
         return whole
 
 
@@ -220,6 +269,15 @@ def load(folder: str | Path) -> pl.DataFrame:
     file = _existing(folder) / "records.parquet"
     if not file.is_file():
         raise RunError(f"{folder} has no records yet", cure=f"Go on with `coterie resume {folder}`.")
+    return _read_frame(file)
+
+
+def measures(folder: str | Path) -> pl.DataFrame:
+    """The measures of a run, which must have been asked for."""
+    file = _existing(folder) / MEASURED
+    if not file.is_file():
+        cure = "Run it with --measures, for example --measures spread,steps,rule."
+        raise RunError(f"{folder} has no measures", expected=f"the file {MEASURED}", cure=cure)
     return _read_frame(file)
 
 
@@ -314,6 +372,18 @@ def write(path: Path, content: bytes) -> None:
         os.replace(making, path)
     finally:
         making.unlink(missing_ok=True)
+
+
+def beside(rows: Path) -> Path:
+    """Where the measures lie that belong to a file of records."""
+    return rows.with_suffix(".measures.parquet")
+
+
+def write_tables(path: Path, done: pl.DataFrame, measures: pl.DataFrame | None) -> None:
+    """Write records, and before them the measures: where the records are whole, so are they."""
+    if measures is not None:
+        write_frame(beside(path), measures)
+    write_frame(path, done)
 
 
 def write_frame(path: Path, frame: pl.DataFrame) -> None:

@@ -142,13 +142,17 @@ class _Runner:
         rounds, evaluated = settings.rounds, set(settings.evaluated())
         found = self.folder.latest(method, seed) if self.folder else None
         session.begin(build(settings, samples, seed), found[3] if found else None)
+        measured = None
         if found:
             last, state, done, _ = found
+            measured = self.folder.latest_measures(method, seed) if self.folder else None
             session.restore(state)
         else:
             last = 0
             session.evaluate()
             done = records.rows(method, seed, 0, session.ledger)
+            if settings.measures:
+                measured = records.measured(method, seed, 0, session.ledger)
             if self.folder:
                 self.folder.note_plan(method, seed, session.plan)
         clock = _Clock(CHECKPOINT_SECONDS)
@@ -158,18 +162,20 @@ class _Runner:
                 session.round(number, number in evaluated)
             except Exception:  # the models are spoilt in the middle of a round: keep the records, not the models
                 if self.folder:
-                    self.folder.keep_rows(method, seed, done)
+                    self.folder.keep_rows(method, seed, done, measured)
                 raise
             if number in evaluated:
                 done = pl.concat([done, records.rows(method, seed, number, session.ledger)])
+                if measured is not None:
+                    measured = pl.concat([measured, records.measured(method, seed, number, session.ledger)])
             self.display.progress(method, seed, number, rounds, _accuracy(done) if number in evaluated else None)
             if self.folder and number < rounds and (self.stopping or clock.due()):
                 with clock:
-                    self.folder.checkpoint(method, seed, number, session.snapshot(), done, session.plan)
+                    self.folder.checkpoint(method, seed, number, session.snapshot(), done, session.plan, measured)
             if self.stopping and number < rounds:
                 raise KeyboardInterrupt
         if self.folder:
-            self.folder.finish(method, seed, done)
+            self.folder.finish(method, seed, done, measured)
         return done
 
     def _fleet(self, fleet: Fleet, samples: Samples, method: str, seed: int) -> pl.DataFrame:
@@ -196,11 +202,11 @@ class _Runner:
                 )
             except (KeyboardInterrupt, CoterieError):
                 if self.folder:
-                    self.folder.keep_rows(method, seed, fleet.kept())
+                    self.folder.keep_rows(method, seed, fleet.kept(), fleet.measures())
                 raise
         self.display.progress(method, seed, rounds, rounds, _accuracy(done))
         if self.folder:
-            self.folder.finish(method, seed, done)
+            self.folder.finish(method, seed, done, fleet.measures())
         return done
 
     @contextmanager

@@ -99,6 +99,7 @@ def build(experiment: Experiment, samples: Samples, seed: int, ask: bool = True)
         nodes=e.presence,
         gains=np.full(len(train), graph.gain([len(t) for t in train], e.links, e.presence)),
         test=np.sort(some),
+        measures=e.measures,
     )
     if ask and (asking := gossip(e)):
         return replace(world, gains=estimates(world, **asking))

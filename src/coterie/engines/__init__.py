@@ -36,6 +36,8 @@ class World:
     """The test samples that evaluations use."""
     origin: Origin | None = None
     """Where the nodes start, if not as their numbers say: a peer alone with its neighbours has no number of its own."""
+    measures: tuple[str, ...] = ()
+    """What is measured beside the columns of the ledger: some of `coterie.measures.KINDS`."""
 
 
 @dataclass
@@ -45,6 +47,8 @@ class Ledger:
     nodes: int
     totals: dict[str, np.ndarray] = field(default_factory=dict)
     latest: dict[str, np.ndarray] = field(default_factory=dict)
+    noted: dict[tuple[str, str | None], np.ndarray] = field(default_factory=dict)
+    """(measure, layer) -> a value for each node and, last, for the whole network; NaN where there is none."""
 
     TOTALS = ("sent_bytes", "received_bytes", "batches", "train_seconds", "merge_seconds", "evaluate_seconds")
     LATEST = (
@@ -65,6 +69,11 @@ class Ledger:
 
     def add(self, name: str, nodes: Indices, amount: Any) -> None:
         np.add.at(self.totals[name], nodes, amount)
+
+    def note(self, measure: str, layer: str | None, nodes: Indices | int | None, values: Any) -> None:
+        """Write down a measure of some nodes, or of the whole network (None)."""
+        noted = self.noted.setdefault((measure, layer), np.full(self.nodes + 1, np.nan))
+        noted[self.nodes if nodes is None else nodes] = values
 
 
 def diverged(node: int, round: int) -> DivergedError:

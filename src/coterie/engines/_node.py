@@ -16,6 +16,7 @@ from coterie.engines._site import architectures
 from coterie.engines._training import RowData, Trainer
 from coterie.initialisers import Origin
 from coterie.lessons import Classroom, Pupil
+from coterie.measures import Steps, layers, spread
 from coterie.protocols import Adopt, Answer, Heard, Merge, Observe, Op, Place, Receive, Send, Teach, Train
 
 BLOCK = 1 << 16
@@ -158,6 +159,7 @@ class Node:
         self.world, self.node, self.trainer, self.row, self.ledger = world, node, trainer, row, ledger
         self.state = world.rule.init(trainer.me(row, 0), self.params.clone())
         self.memory: dict[str, int] = {}
+        self.steps = Steps.beside(self.params) if "steps" in world.measures else None
         neighbours = world.graph.neighbours(node)
         weights = np.asarray(world.graph.matrix()[[node]].todense()).ravel()[neighbours]
         self.links: dict[int, float] = dict(zip(neighbours.tolist(), weights.tolist(), strict=True))
@@ -166,12 +168,12 @@ class Node:
     def params(self) -> Tensor:
         return self.trainer.params[self.row]
 
-    async def round(
-        self, number: int, transport: Transport, reachable: Iterable[int], measure: Callable[[], None]
-    ) -> None:
-        """Drive the protocol's generator for one round."""
+    async def round(self, number: int, transport: Transport, reachable: Iterable[int], evaluate: bool) -> None:
+        """Drive the protocol's generator for one round; with `evaluate`, the model is scored after its training."""
         graph, world = self.world.graph, self.world
-        self.number, self.transport, self.reachable, self.measure = number, transport, set(reachable), measure
+        self.number, self.transport, self.reachable, self.evaluating = number, transport, set(reachable), evaluate
+        if self.steps and evaluate:
+            self.steps.begin(self.params)
         place = Place(
             self.node, graph.neighbours(self.node), graph.audience(self.node), number, world.job.seed, self.memory
         )
@@ -216,14 +218,20 @@ class Node:
         self.state = self.world.rule.observe(me, self.params.clone(), self.state, data)
 
     def _train(self) -> None:
+        steps = self.steps if self.evaluating else None
+        if steps:
+            steps.before_training(self.params)
         start = time.perf_counter()
         self.trainer.train_row(self.row, self.number)
         nodes = np.array([self.node])
         self.ledger.add("train_seconds", nodes, time.perf_counter() - start)
+        if steps:
+            steps.after_training(self.params)
         self.ledger.add("batches", nodes, self.world.job.steps(self.node))
         if not self.params.isfinite().all():
             raise diverged(self.node, self.number)
-        self.measure()
+        if self.evaluating:
+            self.score()
 
     def _message(self, model: bool = False) -> Message:
         me = self.trainer.me(self.row, self.number)
@@ -353,7 +361,25 @@ class Node:
                 own = self.trainer.score(rows, None)
                 latest["validation_accuracy"][self.node] = own["accuracy"][0]
                 latest["validation_loss"][self.node] = own["loss"][0]
+        self._gauge(merged)
         self.ledger.add("evaluate_seconds", np.array([self.node]), time.perf_counter() - start)
+
+    def _gauge(self, merged: bool) -> None:
+        """Take the measures that are asked for; a peer does not know how far the others are apart."""
+        layout, kinds = self.trainer.architecture.layout, self.world.measures
+        found = {}
+        if "spread" in kinds:
+            now = spread(self.params, layout)
+            found = {"sigma_ap_merged": now} if merged else {"sigma_ap": now, "sigma_ap_merged": now}
+        if self.steps and merged:
+            found |= self.steps.end(self.params, layout)
+        for name, values in found.items():
+            for layer, value in zip(layers(layout), values, strict=True):
+                self.ledger.note(name, layer, self.node, value)
+        if "rule" in kinds and merged:
+            told = self.world.rule.tell(self.trainer.me(self.row, self.number), self.params, self.state)
+            for name, scalar in told.items():
+                self.ledger.note(name, None, self.node, float(scalar))
 
 
 def _finite(x: Tensor) -> bool:

@@ -12,6 +12,7 @@ from torch import Tensor
 from coterie.contract import Layout
 from coterie.engines import Ledger, World
 from coterie.engines._calibration import choose_mode
+from coterie.engines._gauge import Gauges, room
 from coterie.engines._job import Indices
 from coterie.engines._pool import Pool
 from coterie.engines._site import Group, Mode, architectures
@@ -64,9 +65,11 @@ class Population:
                 kept["count"] = torch.zeros(len(nodes), dtype=torch.int64).share_memory_()
             out = self._shared(len(nodes), width) if rule.span == "model" else None
             mode = Mode(**plan["modes"][g]) if plan else self._mode(world, g)
-            self.groups.append(Group(matrix, integers, out, state, kept, mode))
+            measured = room(world, len(nodes), width, self._share)
+            self.groups.append(Group(matrix, integers, out, state, kept, mode, **measured))
             self.layouts.append(architecture.layout)
         self.pool.all("open", job, self.groups)
+        self.gauges = Gauges(world, self.layouts, self.groups, self.pool, self.ledger)
 
     def _mode(self, world: World, g: int) -> Mode:
         return choose_mode(world.job, world.samples, g, self.mode, self.chunk, self.pool.workers)
@@ -128,6 +131,7 @@ class Population:
         ):
             latest[name][nodes] = np.sqrt(np.sum(squares, axis=0))[rows]
         latest["neighbourhood_distance"][nodes[np.diff(averages.indptr)[rows] == 0]] = np.nan  # no neighbour to be near
+        self.gauges.trained(g, rows)
         self._changed[nodes] = False
         self._bill("evaluate_seconds", nodes, start)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from coterie.architecture import Architecture, build
 from coterie.contract import Message, State
+from coterie.engines._gauge import Gauge
 from coterie.engines._job import Indices, Job, Samples
 from coterie.engines._merging import Exchange, Merger, squared_distances
 from coterie.engines._training import RowData, Trainer
@@ -35,6 +36,11 @@ class Group:
     state: State
     optimiser_state: dict[str, Tensor]
     mode: Mode
+    start: Tensor | None = None
+    trained: Tensor | None = None
+    """Where each row began the round, and what its training has changed since, if steps are measured."""
+    apart: Tensor | None = None
+    """The standard deviation of each column over the rows, if spread is measured."""
 
 
 def architectures(job: Job, samples: Samples) -> list[Architecture]:
@@ -51,6 +57,7 @@ class Site:
         self.trainers: list[Trainer] = []
         self.mergers: list[Merger] = []
         self.groups: list[Group] = []
+        self.gauges: list[Gauge] = []
 
     def load(self, samples: Samples) -> None:
         """Take a data set into view."""
@@ -61,20 +68,23 @@ class Site:
         assert self.samples is not None
         self.rule, self.groups = job.rule.make(), groups
         made = architectures(job, self.samples)
-        self.trainers, self.mergers = [], []
+        self.trainers, self.mergers, self.gauges = [], [], []
         for g, group in enumerate(groups):
             trainer = Trainer(job, self.samples, g, made[g], group.matrix, group.integers)
             trainer.optimiser_state = group.optimiser_state
             self.trainers.append(trainer)
             self.mergers.append(Merger(self.rule, trainer.params, trainer.buffers, group.state, trainer.me))
+            self.gauges.append(Gauge(self.rule, trainer, group, self.share, self.shares))
 
     def _chunks(self, g: int, rows: Indices) -> list[Indices]:
         size = self.groups[g].mode.chunk if self.groups[g].mode.stack else 1
         return [rows[i : i + size] for i in range(0, len(rows), size)]
 
-    def train(self, g: int, rows: Indices, round: int) -> tuple[np.ndarray, np.ndarray]:
-        """Train these rows; seconds of each, and whether its parameters are still finite."""
+    def train(self, g: int, rows: Indices, round: int, steps: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Train these rows, noting their `steps` if asked; seconds of each, and whether its parameters are finite."""
         trainer, seconds = self.trainers[g], []
+        if steps:
+            self.gauges[g].before_training(rows)
         for chunk in self._chunks(g, rows):
             start = time.perf_counter()
             if self.groups[g].mode.stack:
@@ -82,6 +92,8 @@ class Site:
             else:
                 trainer.train_row(int(chunk[0]), round)
             seconds += [(time.perf_counter() - start) / len(chunk)] * len(chunk)
+        if steps:
+            self.gauges[g].after_training(rows)
         finite = (
             trainer.matrix[torch.as_tensor(rows)].sum(1).isfinite() if len(rows) else torch.ones(0, dtype=torch.bool)
         )
@@ -132,6 +144,10 @@ class Site:
         """This process's columns of the squared distances to the neighbours' mean and to consensus."""
         params = self.mergers[g].params
         return squared_distances(params, averages, *self._columns(params.shape[1]))
+
+    def gauge(self, g: int, what: str, *args: Any) -> Any:
+        """This process's share of a measure."""
+        return getattr(self.gauges[g], what)(*args)
 
     def _columns(self, width: int) -> tuple[int, int]:
         return width * self.share // self.shares, width * (self.share + 1) // self.shares

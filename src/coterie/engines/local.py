@@ -62,6 +62,8 @@ class LocalSession(Population):
             active = world.graph.active(world.job.seed, number, world.links, world.nodes)
         self.post = Post(world.graph, active)
         self._changed, self._received = np.zeros(world.job.nodes, bool), np.zeros(world.job.nodes, np.int64)
+        if evaluate:
+            self.gauges.begin()
         handlers: dict[type, Callable[[Asked], list[Any]]] = {
             Send: self._send,
             Train: self._train,
@@ -91,6 +93,9 @@ class LocalSession(Population):
                 ready = self._receive(pending, deadline=True)
         if evaluate:
             self._measure_merged()
+            start = time.perf_counter()
+            self.gauges.end(number)
+            self._bill("evaluate_seconds", np.arange(world.job.nodes), start)
 
     def _place(self, i: int) -> Place:
         graph = self.world.graph
@@ -122,13 +127,13 @@ class LocalSession(Population):
         return came
 
     def _train(self, asked: Asked) -> list[None]:
-        job = self.world.job
+        job, steps = self.world.job, self.evaluating and "steps" in self.world.measures
         for g, _, rows in self._by_group([n for n, _ in asked]):
             self._protect(g, rows)
             nodes = job.groups[g][rows]
             shares = self._deal(g, rows)
             for share, (seconds, finite) in zip(
-                shares, self.pool.each("train", [(g, share, self.number) for share in shares]), strict=True
+                shares, self.pool.each("train", [(g, share, self.number, steps) for share in shares]), strict=True
             ):
                 self.ledger.add("train_seconds", job.groups[g][share], seconds)
                 if not finite.all():

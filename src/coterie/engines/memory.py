@@ -93,7 +93,7 @@ class MemorySession:
 
         async def one(peer: Node) -> None:
             reachable = graph.targets[active & (graph.sources == peer.node)].tolist()
-            await peer.round(number, transport, reachable, peer.score if evaluate else lambda: None)
+            await peer.round(number, transport, reachable, evaluate)
             transport.leave()
 
         await asyncio.gather(*map(one, self.peers.values()))

@@ -133,6 +133,13 @@ class Fleet:
 
         return pl.concat([kept_rows(p.folder) for p in self._crew]).sort("round", "node")
 
+    def measures(self) -> pl.DataFrame | None:
+        """What the peers have measured so far, if they were asked to."""
+        from coterie.net.peer import kept_measures
+
+        found = [m for p in self._crew if (m := kept_measures(p.folder)) is not None]
+        return pl.concat(found).sort("round", "node", maintain_order=True) if found else None
+
     def _prepare(self, config: Path, method: str, seed: int, world: World, folder: Path) -> None:
         """New keys and ports for every start; models and records stay where they were."""
         self._keys = Path(tempfile.mkdtemp(prefix="coterie-keys-"))

@@ -17,7 +17,7 @@ from coterie.experiment import Experiment
 from coterie.graph import Graph
 from coterie.initialisers import Origin
 from coterie.net.identity import Home
-from coterie.net.peer import CHECKPOINT, Assignment, kept_rows, load_checkpoint
+from coterie.net.peer import CHECKPOINT, Assignment, kept_measures, kept_rows, load_checkpoint
 from coterie.randomness import key
 from coterie.slots import as_table, choice, resolve
 from coterie.world import build, load_samples, network
@@ -150,6 +150,7 @@ def export(home: Home, path: Path) -> dict[str, str]:
 def collect(folders: list[Path], out: Path) -> pl.DataFrame:
     """Bring the records of peers together as one run; nodes are numbered in the order of the peers' names."""
     found: dict[str, tuple[pl.DataFrame, Path]] = {}
+    measured: dict[str, pl.DataFrame] = {}
     for folder in folders:
         home = Home(folder)
         here = folder / RUN
@@ -160,12 +161,21 @@ def collect(folders: list[Path], out: Path) -> pl.DataFrame:
         if home.name in found:
             raise RunError(f"{folder} and {found[home.name][1]} are both called {home.name}", cure="Name each once.")
         found[home.name] = rows, folder
+        if (measures := kept_measures(here)) is not None:
+            measured[home.name] = measures
     frames = [rows.with_columns(node=pl.lit(i, pl.Int64)) for i, (_, (rows, _)) in enumerate(sorted(found.items()))]
     whole = pl.concat(frames).sort("method", "seed", "round", "node")
+    numbered = [
+        measured[name].with_columns(node=pl.lit(i, pl.Int64))
+        for i, name in enumerate(sorted(found))
+        if name in measured
+    ]
+    measures = pl.concat(numbered).sort("round", "node", maintain_order=True) if numbered else None
     run = records.RunFolder(out)
     run.create(records.configuration(folders[0] / RUN))
     with records.disk(out):
         for (method, seed), part in whole.group_by("method", "seed", maintain_order=True):
-            run.finish(str(method), int(seed), part)
+            mine = (pl.col("method") == method) & (pl.col("seed") == seed)
+            run.finish(str(method), int(seed), part, None if measures is None else measures.filter(mine))
         records.write(out / "peers.json", json.dumps(dict(enumerate(sorted(found))), indent=1).encode())
     return whole

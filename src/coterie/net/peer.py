@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import json
 import logging
 import signal
@@ -36,6 +37,8 @@ from coterie.protocols import Heard
 from coterie.world import gossip
 
 CHECKPOINT = "state.safetensors"
+MEASURES = "measures"
+"""The checkpoint's tensor with the measures so far: the bytes of a Parquet file."""
 LINGER = 15.0
 """Seconds, at least, that a peer which has finished stays for neighbours who have not."""
 LATE = 3.0
@@ -130,6 +133,7 @@ class Running:
         expected = vocabulary(a.world, self.node, a.settings.rounds, a.half)
         self.links = Links(a.home, a.numbers, self.desk, self.agreement, expected, self.status, self.log)
         self.rows = records.empty()
+        self.measures = pl.DataFrame(schema=records.MEASURES) if a.world.measures else None
 
     async def go(self) -> pl.DataFrame:
         """Begin or go on, to the end or until asked to stop."""
@@ -219,7 +223,7 @@ class Running:
         self.status.deadline_seconds = self.desk.deadline
         await self.links.announce(number)
         reachable = graph.targets[active & (graph.sources == node)].tolist()
-        await self.node.round(number, self, reachable, self.node.score if evaluate else lambda: None)
+        await self.node.round(number, self, reachable, evaluate)
         if a.timing.mode == "async":
             behind = self.desk.staleness
             self.ledger.latest["staleness"][node] = np.mean(behind) if behind else np.nan
@@ -243,6 +247,10 @@ class Running:
     def _record(self, number: int) -> None:
         fresh = records.rows(self.a.method, self.a.seed, number, self.ledger)
         self.rows = pl.concat([self.rows, fresh.filter(pl.col("node") == self.a.node)])
+        if self.measures is not None:
+            self.measures = pl.concat(
+                [self.measures, records.measured(self.a.method, self.a.seed, number, self.ledger)]
+            )
         accuracy = float(self.ledger.latest["test_accuracy"][self.a.node])
         self.status.accuracy = accuracy if np.isfinite(accuracy) else None
 
@@ -276,8 +284,11 @@ class Running:
             "method": self.a.method,
             **described(self.node.trainer, self.a.world.job.models),
         }
+        state = self.node.snapshot()
+        if self.measures is not None:
+            state[MEASURES] = _packed(self.measures)
         with records.disk(self.a.folder):
-            records.write(self._file, save(self.node.snapshot(), about))
+            records.write(self._file, save(state, about))
 
     @property
     def _identity(self) -> str:
@@ -295,6 +306,8 @@ class Running:
                 f"{self._file} is of another configuration, or another peer's",
                 cure="Go on with the configuration it began with, or remove the file to begin again.",
             )
+        if self.measures is not None and MEASURES in state:
+            self.measures = _unpacked(state[MEASURES])
         self.node.restore(state)
         accuracy = float(self.ledger.latest["test_accuracy"][self.a.node])
         self.status.accuracy = accuracy if np.isfinite(accuracy) else None
@@ -303,6 +316,8 @@ class Running:
 
     def _write_records(self) -> None:
         with records.disk(self.a.folder):
+            if self.measures is not None:
+                records.write_frame(self.a.folder / records.MEASURED, self.measures)
             records.write_frame(self.a.folder / "records.parquet", self.rows)
 
 
@@ -334,3 +349,22 @@ def kept_rows(folder: Path) -> pl.DataFrame:
     """The records of a peer that has not finished, as far as its checkpoint goes."""
     path = folder / CHECKPOINT
     return load_checkpoint(path)[2] if path.exists() else records.empty()
+
+
+def kept_measures(folder: Path) -> pl.DataFrame | None:
+    """The measures of a peer, as far as its checkpoint goes if it has not finished; None if it was to take none."""
+    finished, path = folder / records.MEASURED, folder / CHECKPOINT
+    if finished.is_file():
+        return pl.read_parquet(finished)
+    state = load_checkpoint(path)[1] if path.exists() else {}
+    return _unpacked(state[MEASURES]) if MEASURES in state else None
+
+
+def _packed(frame: pl.DataFrame) -> Tensor:
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    return torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)
+
+
+def _unpacked(packed: Tensor) -> pl.DataFrame:
+    return pl.read_parquet(io.BytesIO(packed.numpy().tobytes()))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from coterie.contract import Data, Fields, Inbox, Me, Message, Rule, State, Term
+from coterie.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,8 @@ class DecHW(Rule):
         w_in ← Σ_{j∈N_i∪{i}} ω_ij Ĥ_jn w_jn / Σ_{j∈N_i∪{i}} ω_ij Ĥ_jn;   by data size where the sum of Ĥ is zero
 
     Settings: `theta` rounds of exchanging Ĥ, after which weights come from the data sizes (DecHW*); `batch_size` and at
-    most `batches` batches for the diagonal.
+    most `batches` batches for the diagonal. It tells ‖h_i‖₂ before the division (`h_norm`) and the element of Ĥ_i at
+    `trace`, the middle of the vector if none is named (`h_element`).
 
     Reference: Ahmad et al., DecHW: Heterogeneous Decentralized Federated Learning Exploiting Second-Order Information
     """
@@ -26,12 +28,16 @@ class DecHW(Rule):
     theta: int | None = None
     batch_size: int = 100
     batches: int | None = None
+    trace: int | None = None
 
     def _exchanges(self, round: int) -> bool:
         return self.theta is None or round <= self.theta
 
     def init(self, me: Me, params: Tensor) -> State:
-        return {"h": torch.zeros_like(params), "seen": torch.zeros_like(me.size)}
+        if self.trace is not None and not 0 <= self.trace < params.shape[-1]:
+            raise ConfigError("rule.trace", expected=f"0 to {params.shape[-1] - 1}", got=self.trace)
+        nothing = torch.zeros_like(me.size)
+        return {"h": torch.zeros_like(params), "seen": nothing, "norm": nothing.clone()}
 
     def observe(self, me: Me, params: Tensor, state: State, data: Data) -> State:
         if not self._exchanges(me.round):
@@ -42,7 +48,7 @@ class DecHW(Rule):
         norm = h.norm(dim=-1, keepdim=True)
         h.div_(torch.where(norm > 0, norm, 1.0))
         h = torch.where(state["seen"] > 0, state["h"] + self.beta * h, h)
-        return {"h": h, "seen": torch.ones_like(state["seen"])}
+        return {"h": h, "seen": torch.ones_like(state["seen"]), "norm": norm}
 
     def send(self, me: Me, params: Tensor, state: State) -> Fields:
         return {"w": params, "h": state["h"]} if self._exchanges(me.round) else {"w": params}
@@ -59,3 +65,7 @@ class DecHW(Rule):
             return average, state
         curvature = inbox.sum("h", own=True)
         return torch.where(curvature > 0, inbox.sum("hw", own=True) / curvature, average), state
+
+    def tell(self, me: Me, params: Tensor, state: State) -> dict[str, Tensor]:
+        at = params.shape[-1] // 2 if self.trace is None else self.trace
+        return {"h_norm": state["norm"], "h_element": state["h"][..., at : at + 1]}
