@@ -209,9 +209,15 @@ def _finish(screen: Console, frame: "pl.DataFrame", folder: Path) -> int:
     screen.print(render(summary(frame), width=screen.width))
     with records.disk(folder):
         configuration = records.configuration(folder).to_toml()
-        report = write_report(frame, folder, folder.name, configuration, records.environment(folder))
+        measures = _measures([folder])
+        environment = records.environment(folder)
+        report = write_report(frame, folder, folder.name, configuration, environment, measures=measures)
     plots = [p.name for p in sorted(folder.glob("*.png"))]
-    print_paths({"report": report, "plots": f"{folder}/{{{','.join(plots)}}}", "records": folder / "records.parquet"})
+    written: dict[str, object] = {"report": report, "plots": f"{folder}/{{{','.join(plots)}}}"}
+    tables = {"records": folder / "records.parquet"} | (
+        {} if measures is None else {"measures": folder / records.MEASURED}
+    )
+    print_paths(written | tables)
     return 0
 
 
@@ -241,12 +247,15 @@ def plot(
     """Draw the figures of one run, or of several together."""
     from coterie.records import disk
     from coterie.report.curves import plot_all
+    from coterie.report.measures import plot_measures
 
     frame = _several([folder, *more])
     where = Path(out or ("plots" if more else folder))
     with disk(where):
         where.mkdir(parents=True, exist_ok=True)
         written = plot_all(frame, where)
+        if (measures := _measures([folder, *more])) is not None:
+            written += plot_measures(measures, where)
     print_paths({path.stem.replace("_", " "): path for path in written})
     return 0
 
@@ -256,9 +265,22 @@ def _several(folders: Sequence[str]) -> "pl.DataFrame":
     from coterie import records
     from coterie.report.statistics import label_runs
 
+    return label_runs({label: records.load(folder) for label, folder in _labelled(folders).items()})
+
+
+def _measures(folders: Sequence[str | Path]) -> "pl.DataFrame | None":
+    """The measures of some runs, if any of them has some."""
+    from coterie import records
+    from coterie.report.statistics import label_runs
+
+    measured = {label: Path(f) for label, f in _labelled(folders).items() if (Path(f) / records.MEASURED).is_file()}
+    return label_runs({label: records.measures(folder) for label, folder in measured.items()}) if measured else None
+
+
+def _labelled(folders: Sequence[str | Path]) -> dict[str, str | Path]:
+    """What to call runs: by the folder's name, or by its path where names coincide."""
     names = [Path(f).resolve().name for f in folders]
-    labels = names if len(set(names)) == len(names) else folders
-    return label_runs({label: records.load(folder) for label, folder in zip(labels, folders, strict=True)})
+    return dict(zip(names if len(set(names)) == len(names) else map(str, folders), folders, strict=True))
 
 
 def list_parts(

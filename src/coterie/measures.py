@@ -17,6 +17,9 @@ Values = NDArray[np.float64]
 
 KINDS = ("spread", "steps", "rule")
 """What a run can be asked to measure."""
+SPREADS = ("sigma_ap", "sigma_ap_merged", "sigma_an")
+STEPS = ("train_step", "merge_step", "total_step", "step_cosine")
+"""The measures of the first two kinds; those of the third are the rule's."""
 
 
 def layers(layout: Layout) -> list[str | None]:
@@ -87,10 +90,10 @@ class Steps:
             pairs = ((train, train), (merge, merge), (total, total), (train, merge))
             products.append([np.einsum("i,i->", a, b, dtype=np.float64) for a, b in pairs])
         table = np.array([np.sum(products, axis=0), *products])
-        train, merge, total = np.sqrt(table[:, :3].T)
+        norms = np.sqrt(table[:, :3].T)
         with np.errstate(invalid="ignore", divide="ignore"):
-            cosine = np.clip(table[:, 3] / (train * merge), -1, 1)
-        return {"train_step": train, "merge_step": merge, "total_step": total, "step_cosine": cosine}
+            cosine = np.clip(table[:, 3] / (norms[0] * norms[1]), -1, 1)
+        return dict(zip(STEPS, (*norms, cosine), strict=True))
 
 
 def _parts(row: Tensor, layout: Layout) -> list[NDArray[np.float32]]:

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from coterie.report.curves import plot_all
+from coterie.report.measures import plot_measures
 from coterie.report.statistics import REFERENCE, methods, summary
 from coterie.report.tables import cells, headers, notes, title
 
@@ -18,6 +19,9 @@ CAPTIONS = {
     "loss": "Loss on the test set after each evaluated round, mean over nodes.",
     "accuracy_by_bytes": "The same accuracy against what a node had sent by then: the price of communication.",
     "spread": "Every node at the last round: a good mean can hide nodes that learnt little.",
+    "parameter_spread": "How parameters are spread after training: over a node's parameters and over the nodes.",
+    "steps": "How far training and aggregation move a node in a round, and whether in the same direction.",
+    "told": "What the rules tell of themselves at the end of a round.",
 }
 
 STYLE = """
@@ -60,6 +64,7 @@ def write_report(
     config_toml: str,
     environment: Mapping[str, Any],
     reference: str = REFERENCE,
+    measures: pl.DataFrame | None = None,
 ) -> Path:
     """Write `report.html`, which needs no other file, with `summary.csv` and the figures beside it."""
     folder = Path(folder)
@@ -67,6 +72,8 @@ def write_report(
     table = summary(records, reference=reference)
     table.write_csv(folder / "summary.csv")
     figures = plot_all(records, folder, reference)
+    if measures is not None:
+        figures += plot_measures(measures, folder)
     path = folder / "report.html"
     path.write_text(_page(records, table, figures, title, config_toml, environment), encoding="utf-8")
     return path
