@@ -11,6 +11,7 @@ from torch import Tensor
 
 from coterie.contract import Fields, Inbox, Me, Message, Rule, State, Term
 from coterie.engines import _merging
+from coterie.errors import ConfigError
 from coterie.graph import Graph
 from coterie.parts import find, names
 from merging import Nodes, alone, nodes, stacked
@@ -127,6 +128,20 @@ class TestDecHW:
 
     def test_no_gradient_gives_zero(self) -> None:
         assert torch.equal(self.observe(made("dechw"), 2, Batches([0.0, 0.0]))["h"], torch.zeros(2))
+
+    def test_tells_the_norm_before_the_division_and_one_element(self) -> None:
+        who = nodes([[0.0, 0.0]], [5], Graph.from_edges(1, []))
+        for trace, element in ((None, 4.0), (0, 10.0)):
+            rule = made("dechw", trace=trace)
+            state = self.observe(rule, 3, Batches([1.0, 2.0], [3.0, 0.0]))
+            told = rule.tell(who.me(0, 3), who.params[0], state)
+            close(told["h_norm"], [116**0.5])
+            close(told["h_element"], [3 * element / 116**0.5])
+
+    def test_an_element_that_the_model_does_not_have_is_refused(self) -> None:
+        for trace in (-1, 2):
+            with pytest.raises(ConfigError, match=rf"rule.trace: expected 0 to 1, got {trace}"):
+                self.observe(made("dechw", trace=trace), 0, Batches())
 
     def test_stops_after_theta(self) -> None:
         data = Batches([1.0, 2.0])

@@ -38,7 +38,8 @@ def spread(row: Tensor, layout: Layout) -> Values:
     means, variances = (np.array([f(p, dtype=np.float64) for p in parts]) for f in (np.mean, np.var))
     share = np.array([len(p) for p in parts]) / sum(map(len, parts))
     whole = np.sum(share * (variances + (means - np.sum(share * means)) ** 2))
-    return np.sqrt(np.array([whole, *variances]))
+    found: Values = np.sqrt(np.array([whole, *variances]))
+    return found
 
 
 def tensor_means(row: Tensor, layout: Layout) -> Values:

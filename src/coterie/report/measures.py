@@ -46,7 +46,7 @@ def draw_spread(measures: pl.DataFrame, path: Path) -> Path:
                     rounds, means = _means(mine.filter(here))
                     label = "whole model" if layer is None else _label(layer)
                     _line(axes, rounds, means, colour, style, label if measure == "sigma_ap" else "")
-            axes.set_yscale("log", nonpositive="mask")
+            _logarithmic(axes)
             _legend(axes, last=method == list(panels)[-1])
         some = f"; {SHOWN} of {most} tensors" if most > SHOWN else ""
         _finish(panels, chosen["round"], "standard deviation")
@@ -70,7 +70,7 @@ def draw_steps(measures: pl.DataFrame, path: Path) -> Path:
             _line(cosine, rounds, means, PALETTE[3], "-", "cosine")
             cosine.axhline(0, color="#888888", linewidth=0.8, linestyle=STILL)
             cosine.set_ylim(-1.05, 1.05)
-            norms.set_yscale("log", nonpositive="mask")
+            _logarithmic(norms)
             _legend(norms, last=method == list(panels)[-1])
         _finish(panels, chosen["round"], "norm of the change", "cosine")
         note = "Norm of the change in a round, mean over nodes; below: the cosine between training and aggregation"
@@ -205,6 +205,12 @@ def _rounds(axes: Axes, first: int, last: int) -> None:
     if last > first:
         axes.set_xlim(first, last)
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
+
+
+def _logarithmic(axes: Axes) -> None:
+    """A logarithmic axis for what is above zero, if anything is."""
+    if any(np.any(np.asarray(line.get_ydata()) > 0) for line in axes.lines):
+        axes.set_yscale("log", nonpositive="mask")
 
 
 def _legend(axes: Axes, last: bool) -> None:
