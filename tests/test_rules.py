@@ -11,9 +11,11 @@ from torch import Tensor
 
 from coterie.contract import Fields, Inbox, Me, Message, Rule, State, Term
 from coterie.engines import _merging
+from coterie.engines._node import Added, Parcel, StreamInbox
 from coterie.errors import ConfigError
 from coterie.graph import Graph
 from coterie.parts import find, names
+from coterie.rules.cfa_ge import CFAGE
 from merging import Nodes, alone, nodes, stacked
 
 INBOXES = [stacked, alone]
@@ -39,7 +41,11 @@ def random_nodes(n: int = 7, width: int = 70, seed: int = 0, directed: bool = Fa
     graph = Graph.from_edges(n, links, rng.random(len(links)) + 0.1, directed)
     shapes = ((4, 8), (width - 33,), (1,))
     found = nodes(rng.normal(size=(n, width)), rng.integers(5, 50, n), graph, shapes)
-    found.state = {"h": torch.from_numpy(rng.random((n, width), np.float32)), "seen": torch.ones(n, 1)}
+    found.state = {
+        "h": torch.from_numpy(rng.random((n, width), np.float32)),
+        "seen": torch.ones(n, 1),
+        "g": torch.zeros(n, width),
+    }
     return found
 
 
@@ -71,6 +77,14 @@ class TestNumbers:
         assert torch.equal(merged[0], three.params[1])
         assert torch.equal(merged[1:], three.params[1:])  # they heard nobody
 
+    def test_cfa_ge(self, three: Nodes, merge: Merged) -> None:
+        """ψ − μβ·G, where G = ρ·(the gradients that two neighbours gave) after one round."""
+        fresh = torch.tensor([2.0, 0, -4]) + torch.tensor([1.0, 1, 1])
+        three.state = {"g": (0.99 * fresh).repeat(3, 1)}
+        merged, state = merge(made("cfa_ge"), three)
+        close(merged[0], [0.662212, 2.665182, 3.337788])
+        close(state["g"], 0.01 * three.state["g"])  # nobody answered this time
+
     def test_decdiff_by_tensor(self, three: Nodes, merge: Merged) -> None:
         close(merge(made("decdiff"), three)[0][0], [0.732339, 2.535322, 0.869565])
 
@@ -95,19 +109,23 @@ class TestNumbers:
 
 
 class Batches:
-    """Data with given gradients."""
+    """Data with given gradients, which training computed too."""
 
     def __init__(self, *gradients: list[float]) -> None:
         self.gradients = [torch.tensor(g) for g in gradients]
 
-    def grads(self, params: Tensor, size: int = 100, batches: int | None = None) -> Iterator[Tensor]:
-        return iter(self.gradients[:batches])
+    def grads(self, params: Tensor, size: int = 100, batches: int | None = None, first: int = 0) -> Iterator[Tensor]:
+        turn = first % len(self.gradients)
+        return iter((self.gradients[turn:] + self.gradients[:turn])[:batches])
+
+    def squares(self) -> Tensor:
+        return torch.stack(self.gradients).square().sum(0)
 
 
 class TestDecHW:
-    def observe(self, rule: Rule, rounds: int, data: Batches) -> State:
+    def observe(self, rule: Rule, rounds: int, data: Batches, before: State | None = None) -> State:
         who = nodes([[0.0, 0.0]], [5], Graph.from_edges(1, []))
-        state = rule.init(who.me(0, 0), who.params[0])
+        state = before or rule.init(who.me(0, 0), who.params[0])
         for number in range(1, rounds + 1):
             state = rule.observe(who.me(0, number), who.params[0], state, data)
         return state
@@ -125,6 +143,29 @@ class TestDecHW:
     def test_accumulates(self) -> None:
         h = self.observe(made("dechw", beta=0.5), 3, Batches([1.0, 2.0], [3.0, 0.0]))["h"]
         close(h, 2.0 * torch.tensor([10.0, 4.0]) / 116**0.5)
+
+    def test_accumulates_exponentially(self) -> None:
+        rule = made("dechw", accumulate="exponential", beta=0.25)
+        first, second = (torch.tensor(h) / torch.tensor(h).norm() for h in ([1.0, 4.0], [9.0, 0.0]))
+        state = self.observe(rule, 1, Batches([1.0, 2.0]))
+        close(state["h"], first)
+        state = self.observe(rule, 1, Batches([3.0, 0.0]), state)
+        close(state["h"], 0.75 * first + 0.25 * second)
+
+    def test_without_accumulation_only_the_present_counts(self) -> None:
+        rule = made("dechw", accumulate="none")
+        state = self.observe(rule, 1, Batches([3.0, 0.0]), self.observe(rule, 2, Batches([1.0, 2.0])))
+        close(state["h"], [1.0, 0.0])
+
+    @pytest.mark.parametrize("settings", [{"beta": -0.1}, {"beta": 1.1, "accumulate": "exponential"}])
+    def test_weights_that_cannot_be_are_refused(self, settings: dict[str, object]) -> None:
+        with pytest.raises(ValueError, match="beta must be"):
+            made("dechw", **settings)
+
+    def test_lite_takes_what_training_computed(self) -> None:
+        data = Batches([1.0, 2.0], [3.0, 0.0])
+        close(self.observe(made("dechw_lite"), 3, data)["h"], self.observe(made("dechw"), 3, data)["h"])
+        assert set(find("rules", "dechw_lite").parameters) == {"beta", "theta", "accumulate"}  # no pass to be set up
 
     def test_no_gradient_gives_zero(self) -> None:
         assert torch.equal(self.observe(made("dechw"), 2, Batches([0.0, 0.0]))["h"], torch.zeros(2))
@@ -154,6 +195,31 @@ class TestDecHW:
         equal = random_nodes()
         equal.sizes = torch.ones_like(equal.sizes)
         close(merge(made("dechw"), who)[0], merge(made("decavg"), equal)[0], 1e-5)
+
+
+class TestCFAGE:
+    def test_answers_with_another_batch_every_round(self) -> None:
+        who, data = nodes([[0.0, 0.0]], [5], Graph.from_edges(1, [])), Batches([1.0, 2.0], [3.0, 0.0], [5.0, 1.0])
+        theirs = Message({"w": who.params[0]}, who.sizes)
+        said = [made("cfa_ge").answer(who.me(0, r), theirs, data)["gradient"].tolist() for r in range(1, 6)]
+        assert said == [[1, 2], [3, 0], [5, 1], [1, 2], [3, 0]]
+
+    def test_smoothing_the_sum_is_smoothing_each_summand(self) -> None:
+        """Over several rounds, with everyone heard: one model of memory does for what would be one per neighbour."""
+        rule, rng = CFAGE(rho=0.7, step=0.1), torch.Generator().manual_seed(0)
+        who = nodes(torch.zeros(1, 4), [1], Graph.from_edges(1, []))
+        each, state = torch.zeros(3, 4), {"g": torch.zeros(4)}
+        for number in range(1, 5):
+            told = torch.randn(3, 4, generator=rng)
+            added = Added(rule, "model", {1: 1.0, 2: 1.0, 3: 1.0})
+            for j in (1, 2, 3):
+                added.add(Parcel(j, "model", Message({"w": torch.zeros(4)}, torch.ones(1))))
+                added.add(Parcel(j, "model", Message({"gradient": told[j - 1]}, torch.ones(1))), answer=True)
+            inbox = StreamInbox(rule, Message({"w": torch.zeros(4)}, torch.ones(1)), added)
+            merged, state = rule.merge(who.me(0, number), torch.zeros(4), state, inbox)
+            close(merged, -0.1 * each.sum(0), 1e-5)
+            each = 0.7 * told + 0.3 * each
+            close(state["g"], each.sum(0), 1e-5)
 
 
 @pytest.mark.parametrize("merge", INBOXES)

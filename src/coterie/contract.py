@@ -113,10 +113,19 @@ class Inbox(Protocol):
 class Data(Protocol):
     """A node's own training data, seen only through gradients."""
 
-    def grads(self, params: Tensor, size: int = 100, batches: int | None = None) -> Iterator[Tensor]:
+    def grads(self, params: Tensor, size: int = 100, batches: int | None = None, first: int = 0) -> Iterator[Tensor]:
         """The mean cross-entropy gradient `[..., P]` of each batch at ANY parameters: eval mode, fixed order.
 
-        A node that has fewer batches than its neighbours in a stack gets zeros once its own are spent.
+        The order begins with batch `first` and goes round: no batch comes twice. A node that has fewer batches than
+        its neighbours in a stack gets zeros once its own are spent.
+        """
+        ...
+
+    def squares(self) -> Tensor:
+        """Σ (∂ loss_batch/∂w)², `[..., P]`, over this round's training; for rules with `squares = True`.
+
+        Unlike those of `grads` these gradients are of the training objective with its clamp, in training mode, each
+        taken where the parameters were at that step. Zeros before any training.
         """
         ...
 
@@ -130,6 +139,8 @@ class Rule:
     """Whether `merge` asks for `inbox.rows`: then a peer must keep every neighbour's model."""
     observes: bool = False
     """Whether `observe` is to be called after local training."""
+    squares: bool = False
+    """Whether `observe` asks for `data.squares`: then training sums up its squared gradients."""
     answers: bool = False
     """Whether each neighbour heard is to be answered, before the merge, with what `answer` says."""
 

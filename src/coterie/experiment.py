@@ -23,7 +23,7 @@ from coterie import methods as presets
 from coterie.errors import ConfigError
 from coterie.measures import KINDS
 from coterie.parts import find, unknown
-from coterie.slots import SLOTS, as_table, explain, overlay, resolve
+from coterie.slots import SLOTS, as_table, choice, explain, overlay, resolve
 
 Slot = str | dict[str, Any]
 
@@ -99,6 +99,8 @@ class Experiment(BaseModel):
     lr: float | None = Field(None, gt=0, description="short for optimiser.lr")
     momentum: float | None = Field(None, ge=0, lt=1, description="short for optimiser.momentum")
     keep_optimiser: bool = Field(False, description="keep the optimiser's state from round to round")
+    early_stopping: bool = Field(False, description="undo a round's training if its validation loss rises")
+    patience: int = Field(1, ge=1, description="epochs in a row with a risen loss until then")
     items: int | None = Field(None, ge=1, description="at most this many samples on a node")
     total: int | None = Field(None, ge=1, description="use only this many of the training samples")
     validation: float = Field(0.2, ge=0, lt=1, description="share of a node's samples kept for validation")
@@ -187,7 +189,25 @@ class Experiment(BaseModel):
         models = filled.model if isinstance(filled.model, list) else [filled.model]
         resolved_models = [resolve("model", m) for m in models]
         slots["model"] = resolved_models if isinstance(filled.model, list) else resolved_models[0]
-        return filled.model_copy(update=slots)
+        done = filled.model_copy(update=slots)
+        done._check()
+        return done
+
+    def _check(self) -> None:
+        """Refuse settings that are sound by themselves and make no sense together."""
+        fits = getattr(choice("protocol", as_table(self.protocol)).make(), "fits", None)
+        if fits is not None:
+            fits(1 if self.pooled else self.nodes)
+        if not self.early_stopping:
+            return
+        if self.validation == 0:
+            cure = "Keep some samples for it: --validation 0.2."
+            raise ConfigError("early_stopping needs validation data", expected="validation above 0", got=0, cure=cure)
+        if self.epochs is None or self.epochs <= self.patience:
+            came = f"batches = {self.batches}" if self.epochs is None else f"epochs = {self.epochs}"
+            wanted = f"at least {self.patience + 1} epochs with patience = {self.patience}"
+            cure = f"Train for more: --epochs {self.patience + 1}."
+            raise ConfigError("early_stopping looks at the loss after each epoch", expected=wanted, got=came, cure=cure)
 
     def evaluated(self) -> list[int]:
         """The rounds after which models are measured; the untrained start (0) and the last always are."""

@@ -77,7 +77,9 @@ def build(experiment: Experiment, samples: Samples, seed: int, ask: bool = True)
         rule=choice("rule", e.rule),  # type: ignore[arg-type]
         objective=choice("objective", e.objective),  # type: ignore[arg-type]
         optimiser=choice("optimiser", e.optimiser),  # type: ignore[arg-type]
-        training=Training(e.epochs, e.batches, e.batch_size, e.clamp, e.keep_optimiser),
+        training=Training(
+            e.epochs, e.batches, e.batch_size, e.clamp, e.keep_optimiser, e.patience if e.early_stopping else None
+        ),
         groups=tuple(np.flatnonzero(kind == g) for g in range(len(models))),
         train=train,
         validation=validation,

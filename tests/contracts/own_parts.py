@@ -11,35 +11,8 @@ from coterie.lessons import Classroom, Pupil
 from coterie.parts import find, names
 from coterie.protocols import Merge, Place, Receive, Round, Send, Train
 from coterie.rules.cfa import CFA
+from coterie.rules.cfa_ge import CFAGE
 from coterie.rules.decavg import DecAvg
-
-
-@dataclass(frozen=True)
-class CFAGE(Rule):
-    """CFA with gradient exchange: neighbours' gradients at my model, smoothed by me and applied one round later.
-
-    w ← CFA(w) − step·G,   then G ← ρ Σ_j ∇L_j(w) + (1 − ρ) G
-    """
-
-    answers = True
-    rho: float = 0.99
-    step: float = 0.0015
-
-    def init(self, me: Me, params: Tensor) -> State:
-        return {"g": torch.zeros_like(params)}
-
-    def answer(self, me: Me, theirs: Message, data: Data) -> Fields:
-        return {"gradient": next(iter(data.grads(theirs["w"], batches=1)))}
-
-    def lift(self, message: Message) -> dict[str, Term]:
-        if "gradient" in message:
-            return {"g": Term(message["gradient"])}
-        return {"w": Term(message["w"], message.size)}
-
-    def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
-        psi = params + (inbox.mean("w") - params) / inbox.count
-        fresh = inbox.sum("g") if "g" in inbox else torch.zeros_like(params)
-        return psi - self.step * state["g"], {"g": self.rho * fresh + (1 - self.rho) * state["g"]}
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from own_parts import CFAGE
 from torch import Tensor
 
 from coterie.errors import ConfigError
 from coterie.experiment import Experiment
-from coterie.graph import Graph
 from coterie.parts import names
 from driving import Outcome, agree, drive, outcome, own, session, world
-from merging import alone, nodes, stacked
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "connected": {},
@@ -26,6 +23,10 @@ NETWORKS: dict[str, dict[str, Any]] = {
 MIXED = [{"name": "mlp", "sizes": [16]}, {"name": "mlp", "sizes": [32]}]
 
 
+def ids(name: str) -> str:
+    return name.rpartition(":")[2]
+
+
 @functools.cache
 def ran(engine: str, protocol: str, network: str) -> Outcome:
     return drive(engine, protocol=protocol, **NETWORKS[network])
@@ -34,12 +35,12 @@ def ran(engine: str, protocol: str, network: str) -> Outcome:
 @pytest.mark.parametrize(
     ("engine", "network"), [*(("loop", n) for n in NETWORKS), ("stack", "connected"), ("stack", "failing")]
 )
-@pytest.mark.parametrize("protocol", [*names("protocols"), own("Twice")], ids=lambda n: n.rpartition(":")[2])
+@pytest.mark.parametrize("protocol", [*names("protocols"), own("Twice")], ids=ids)
 def test_same_numbers(engine: str, protocol: str, network: str) -> None:
     agree(ran(engine, protocol, network), ran("memory", protocol, network))
 
 
-@pytest.mark.parametrize("protocol", [*names("protocols"), own("Twice")], ids=lambda n: n.rpartition(":")[2])
+@pytest.mark.parametrize("protocol", [*names("protocols"), own("Twice")], ids=ids)
 def test_same_numbers_with_worker_processes(protocol: str) -> None:
     agree(ran("workers", protocol, "failing"), ran("memory", protocol, "failing"))
 
@@ -65,28 +66,18 @@ def test_a_protocols_memory_is_kept_in_snapshots(engine: str) -> None:
 class TestAnswers:
     """CFA with gradient exchange: a message that differs for each neighbour."""
 
-    @pytest.mark.parametrize("merge", [stacked, alone])
-    def test_number(self, merge: Any) -> None:
-        """ψ − μβ·G, where G = ρ·(the gradients that two neighbours gave) after one round."""
-        who = nodes([[1, 2, 0], [3, -2, 4], [-1, 6, 8]], [10, 30, 60], Graph.from_edges(3, [(0, 1), (0, 2)]))
-        fresh = torch.tensor([2.0, 0, -4]) + torch.tensor([1.0, 1, 1])
-        who.state = {"g": (CFAGE().rho * fresh).repeat(3, 1)}
-        merged, state = merge(CFAGE(), who)
-        torch.testing.assert_close(merged[0], torch.tensor([0.662212, 2.665182, 3.337788]), rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(state["g"], 0.01 * who.state["g"])  # nobody answered this time
-
     def test_gradients_are_applied_a_round_later(self) -> None:
         """The rule itself in an engine: round 1 is CFA's, and round 2 differs by what was answered in round 1."""
-        first = drive("memory", rule=own("CFAGE"), rounds=1)
+        first = drive("memory", rule="cfa_ge", rounds=1)
         plain = drive("memory", rule="cfa", rounds=1)
         for node, row in first.models.items():
             torch.testing.assert_close(row, plain.models[node])
             assert first.state["g"][node].norm() > 0
-        second = drive("memory", rule={"name": own("CFAGE"), "step": 0.5}, rounds=2)
+        second = drive("memory", rule={"name": "cfa_ge", "step": 0.5}, rounds=2)
         assert not torch.allclose(second.models[0], drive("memory", rule="cfa", rounds=2).models[0], atol=1e-3)
 
     def test_gradient_is_of_the_neighbours_data_at_my_model(self) -> None:
-        made = world(rule=own("CFAGE"))
+        made = world(rule="cfa_ge")
         running = session("loop")
         running.begin(made)
         running.round(1, False)
@@ -103,19 +94,19 @@ class TestAnswers:
                 wanted += torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(module.parameters()))])
             torch.testing.assert_close(sums[node], wanted, rtol=1e-4, atol=1e-5)
 
-    @pytest.mark.parametrize("rule", ["CFAGE", "SilentAnswers", "BrokenAnswers"])
+    @pytest.mark.parametrize("rule", ["cfa_ge", own("SilentAnswers"), own("BrokenAnswers")], ids=ids)
     @pytest.mark.parametrize("network", ["connected", "failing", "directed"])
     def test_same_numbers(self, rule: str, network: str) -> None:
-        settings = {**NETWORKS[network], "rule": {"name": own(rule), "step": 0.1}}
+        settings = {**NETWORKS[network], "rule": {"name": rule, "step": 0.1}}
         agree(drive("loop", **settings), drive("memory", **settings))
 
     @pytest.mark.parametrize("engine", ["stack", "workers"])
     def test_same_numbers_stacked(self, engine: str) -> None:
-        settings = {**NETWORKS["failing"], "rule": {"name": own("CFAGE"), "step": 0.1}}
+        settings = {**NETWORKS["failing"], "rule": {"name": "cfa_ge", "step": 0.1}}
         agree(drive(engine, **settings), drive("memory", **settings))
 
     def test_answers_double_the_bytes(self) -> None:
-        plain, answered = drive("loop", rule="cfa"), drive("loop", rule=own("CFAGE"))
+        plain, answered = drive("loop", rule="cfa"), drive("loop", rule="cfa_ge")
         np.testing.assert_array_equal(answered.ledger["sent_bytes"], 2 * plain.ledger["sent_bytes"])
         np.testing.assert_array_equal(answered.ledger["received_bytes"], 2 * plain.ledger["received_bytes"])
         silent = drive("loop", rule=own("SilentAnswers"))
@@ -127,7 +118,7 @@ class TestAnswers:
         torch.testing.assert_close(found.state["g"][0], torch.full_like(found.state["g"][0], 0.99 * 5))
 
     def test_only_those_alike_answer(self) -> None:
-        settings = {"model": MIXED, "rule": own("CFAGE"), "topology": "complete"}
+        settings = {"model": MIXED, "rule": "cfa_ge", "topology": "complete"}
         agree(drive("loop", **settings), drive("memory", **settings))
 
 

@@ -24,7 +24,7 @@ PATIENT = Timing(deadline=60)
 """Nobody is given up: who waits in vain is found out by the count of missed deadlines, not by the clock."""
 
 REMEMBERING = [own(n) for n in ("Velocity", "WholeVelocity", "RawVelocity", "Nostalgic")]
-ANSWERING = [own(n) for n in ("CFAGE", "SilentAnswers", "BrokenAnswers")]
+ANSWERING = [own(n) for n in ("SilentAnswers", "BrokenAnswers")]
 RULES = [*names("rules"), *REMEMBERING, *ANSWERING, own("Broken")]
 
 MIXED = [{"name": "mlp", "sizes": [8]}, {"name": "mlp", "sizes": [12]}]
@@ -35,12 +35,12 @@ WORLDS: dict[str, dict[str, Any]] = {
     "weights": {"topology": {"name": "er", "p": 0.6, "weights": "uniform", "connect": True}, "start": "merge"},
     "directed": {"topology": DIRECTED, "start": "merge"},
     "directed, failing": {"topology": DIRECTED, "links": 0.7},
-    "answers, directed": {"topology": DIRECTED, "rule": own("CFAGE")},
-    "answers, directed, failing": {"topology": DIRECTED, "rule": own("CFAGE"), "links": 0.7, "presence": 0.8},
+    "answers, directed": {"topology": DIRECTED, "rule": "cfa_ge"},
+    "answers, directed, failing": {"topology": DIRECTED, "rule": "cfa_ge", "links": 0.7, "presence": 0.8},
     "gain": {"initialiser": "gain", "start": "merge", "topology": "complete"},
     "two kinds of model": {"model": MIXED, "rule": "dechw", "topology": "complete"},
     "two kinds of model, kept": {"model": MIXED, "rule": "median", "topology": "complete"},
-    "two kinds of model, answers": {"model": MIXED, "rule": own("CFAGE"), "topology": "complete"},
+    "two kinds of model, answers": {"model": MIXED, "rule": "cfa_ge", "topology": "complete"},
     "batch norm": {"model": BATCH_NORM, "links": 0.7},
     "batch norm, merged first": {"model": BATCH_NORM, "start": "merge"},
     "kept optimiser": {"keep_optimiser": True, "optimiser": {"name": "adam", "lr": 0.01}, "lr": None},
@@ -175,7 +175,7 @@ def test_records_are_those_of_the_simulator(tmp_path: Path) -> None:
         assert kept.equals(found.rows.filter(pl.col("node") == node).sort("round"))
 
 
-@pytest.mark.parametrize("rule", ["decavg", "dechw", "median", own("CFAGE")], ids=ids)
+@pytest.mark.parametrize("rule", ["decavg", "dechw", "median", "cfa_ge"], ids=ids)
 def test_half_precision_is_near_and_half_as_long(rule: str, tmp_path: Path) -> None:
     settings = {"rule": rule, "nodes": 4, "topology": "ring"}
     found, whole = Peers(tmp_path, half=True, **settings), drive("memory", **settings)

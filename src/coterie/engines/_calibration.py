@@ -37,7 +37,8 @@ def choose_mode(
         if asked == "stack":
             raise ConfigError(
                 f"model {job.models[group].name!r} cannot be stacked",
-                expected="no batch-norm statistics, dropout, data-dependent control flow or optimisers out of step",
+                expected="no batch-norm statistics, dropout, data-dependent control flow, optimisers out of step "
+                "or early stopping",
                 cure="Use --engine.mode loop (or auto).",
             )
         return Mode(False, 1)
@@ -64,7 +65,8 @@ class _Probe:
         self.width = max(self.architecture.width, 1)
         shape = ",".join(map(str, samples.shape))
         model, clamp = job.models[group], job.training.clamp is not None
-        self.in_step = not job.training.keep_optimiser or job.training.batches is not None
+        alike = not job.training.keep_optimiser or job.training.batches is not None
+        self.in_step = alike and job.training.patience is None
         self.signature = (
             f"{self.architecture.signature} {model.settings} {_text(model)} on {shape} {job.objective.name} "
             f"{_text(job.objective)} {job.optimiser.name} {_text(job.optimiser)} clamp {clamp} in step {self.in_step} "
@@ -82,7 +84,7 @@ class _Probe:
             validation=tuple(whole[: 2 + row] for row in range(rows)),
             degree=np.zeros(rows, np.int64),
             labels=self.job.labels[:1].expand(rows, -1),
-            training=replace(self.job.training, epochs=None, batches=steps, keep_optimiser=False),
+            training=replace(self.job.training, epochs=None, batches=steps, keep_optimiser=False, patience=None),
         )
         matrix = torch.zeros(rows, self.architecture.width, device=self.job.device)
         integers = torch.zeros(rows, self.architecture.integers, dtype=torch.int64, device=self.job.device)
@@ -92,7 +94,8 @@ class _Probe:
 
     def stackable(self) -> bool:
         """Whether vmap can take the model, in training and in evaluation, and gives what the model itself gives."""
-        if self.architecture.buffers.size or not self.in_step:  # running statistics, or optimisers at different counts
+        # running statistics, optimisers at different counts, nodes that stop one by one
+        if self.architecture.buffers.size or not self.in_step:
             return False
         both, test = np.arange(2), np.arange(min(len(self.samples.test_y), 4))
         stacked, looped = self._trainer(2), self._trainer(2)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from coterie.contract import Layout, Me
 from coterie.parts import Part, find
-from coterie.randomness import generator
+from coterie.randomness import generator, uniforms
 
 Indices = NDArray[np.int64]
 
@@ -65,6 +65,8 @@ class Training:
     batch_size: int
     clamp: float | None
     keep_optimiser: bool
+    patience: int | None = None
+    """After how many epochs in a row with a risen validation loss a node gives the round's training up, if it may."""
 
 
 @dataclass(frozen=True)
@@ -105,15 +107,18 @@ class Job:
             layout=layout,
         )
 
+    def per_epoch(self, node: int) -> int:
+        """Mini-batches in one pass over a node's data."""
+        return math.ceil(len(self.train[node]) / self.training.batch_size)
+
     def steps(self, node: int) -> int:
-        """Mini-batches that a node computes in a round."""
-        per_epoch = math.ceil(len(self.train[node]) / self.training.batch_size)
-        return self.training.batches or (self.training.epochs or 0) * per_epoch
+        """Mini-batches that a node computes in a round, unless it stops early."""
+        return self.training.batches or (self.training.epochs or 0) * self.per_epoch(node)
 
     def schedule(self, node: int, round: int) -> Iterator[Indices]:
         """The sample indices of each mini-batch of this node in this round (rounds count from 1)."""
         own, size = self.train[node], self.training.batch_size
-        per_epoch, steps = math.ceil(len(own) / size), self.steps(node)
+        per_epoch, steps = self.per_epoch(node), self.steps(node)
         order, epoch = own, -1
         for step in range((round - 1) * steps, round * steps):
             if step // per_epoch != epoch:
@@ -121,3 +126,9 @@ class Job:
                 order = generator(self.seed, "order", node, epoch).permutation(own)
             at = step % per_epoch * size
             yield order[at : at + size]
+
+    def noise(self, nodes: Indices | int, round: int, step: int, size: int) -> Tensor:
+        """Uniform numbers `[..., size]` for the samples of these nodes' mini-batches, for objectives that draw."""
+        who = np.asarray(nodes)[..., None]
+        drawn = uniforms(self.seed, "objective", who, round, step, np.arange(size))
+        return torch.from_numpy(drawn.astype(np.float32)).to(self.device)

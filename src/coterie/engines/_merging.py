@@ -245,7 +245,7 @@ class Merger:
         at = torch.as_tensor(exchange.rows)
         me = self.me(exchange.rows, exchange.round)
         messages = [
-            Message({"w": self._tensor(d.fields["buffers"])}, self._sizes(d), d.round) for d in exchange.deliveries
+            Message({"w": self.tensor(d.fields["buffers"])}, self._sizes(d), d.round) for d in exchange.deliveries
         ]
         own = Message({"w": self.buffers[at]}, me.size, exchange.round)
         self.buffers[at] = StackInbox(averaging, exchange, messages, own, {}).mean("w", own=True)
@@ -260,13 +260,14 @@ class Merger:
         return StackInbox(self.rule, exchange, messages, own, cache), params, state
 
     def _fields(self, delivery: Delivery, columns: slice) -> Fields:
-        tensors = {name: self._tensor(f) for name, f in delivery.fields.items() if name != "buffers"}
+        tensors = {name: self.tensor(f) for name, f in delivery.fields.items() if name != "buffers"}
         return {name: t[:, columns] if t.shape[1] == self.params.shape[1] else t for name, t in tensors.items()}
 
     def _sizes(self, delivery: Delivery) -> Tensor:
         return torch.from_numpy(delivery.sizes).to(self.params.device)
 
-    def _tensor(self, field: Any) -> Tensor:
+    def tensor(self, field: Any) -> Tensor:
+        """A field of a message, whether it is at hand or named."""
         if isinstance(field, Tensor):
             return field
         if field == "params":

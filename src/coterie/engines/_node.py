@@ -178,6 +178,8 @@ class Node:
             self.node, graph.neighbours(self.node), graph.audience(self.node), number, world.job.seed, self.memory
         )
         generator = world.protocol.round(place, world.rule, world.start)
+        if self.trainer.squares is not None:
+            self.trainer.squares[self.row] = 0
         value = None
         while True:
             try:
@@ -214,20 +216,22 @@ class Node:
         return what()
 
     def _observe(self) -> None:
+        start = time.perf_counter()
         data, me = RowData(self.trainer, self.row), self.trainer.me(self.row, self.number)
         self.state = self.world.rule.observe(me, self.params.clone(), self.state, data)
+        self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
 
     def _train(self) -> None:
         steps = self.steps if self.evaluating else None
         if steps:
             steps.before_training(self.params)
         start = time.perf_counter()
-        self.trainer.train_row(self.row, self.number)
+        batches = self.trainer.train_row(self.row, self.number)
         nodes = np.array([self.node])
         self.ledger.add("train_seconds", nodes, time.perf_counter() - start)
         if steps:
             steps.after_training(self.params)
-        self.ledger.add("batches", nodes, self.world.job.steps(self.node))
+        self.ledger.add("batches", nodes, batches)
         if not self.params.isfinite().all():
             raise diverged(self.node, self.number)
         if self.evaluating:
@@ -253,10 +257,12 @@ class Node:
 
     def _answer(self, theirs: Parcel | None) -> Parcel:
         """What the rule says to a neighbour; nothing to one unheard or of another kind, lest it waits for an answer."""
+        start = time.perf_counter()
         data, me = RowData(self.trainer, self.row), self.trainer.me(self.row, self.number)
         own = self.trainer.architecture.signature
         alike = theirs is not None and theirs.architecture == own
         fields = self.world.rule.answer(me, theirs.message, data) if theirs is not None and alike else {}
+        self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
         return Parcel(self.node, own, Message(fields, me.size, self.number))
 
     def _merge(self, op: Merge) -> None:
@@ -403,6 +409,8 @@ def trainers(world: World, nodes: Indices) -> list[Trainer]:
             width = architecture.layout.size
             trainer.optimiser_state = {s: torch.zeros(len(own), width) for s in trainer.optimiser.slots}
             trainer.optimiser_state["count"] = torch.zeros(len(own), dtype=torch.int64)
+        if world.rule.squares:
+            trainer.squares = torch.zeros(len(own), architecture.layout.size)
         made.append(trainer)
     return made
 

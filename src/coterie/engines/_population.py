@@ -64,9 +64,10 @@ class Population:
                 kept = {slot: self._shared(len(nodes), width) for slot in job.optimiser.make().slots}
                 kept["count"] = torch.zeros(len(nodes), dtype=torch.int64).share_memory_()
             out = self._shared(len(nodes), width) if rule.span == "model" else None
+            squares = self._shared(len(nodes), width) if rule.squares else None
             mode = Mode(**plan["modes"][g]) if plan else self._mode(world, g)
             measured = room(world, len(nodes), width, self._share)
-            self.groups.append(Group(matrix, integers, out, state, kept, mode, **measured))
+            self.groups.append(Group(matrix, integers, out, state, kept, squares, mode, **measured))
             self.layouts.append(architecture.layout)
         self.pool.all("open", job, self.groups)
         self.gauges = Gauges(world, self.layouts, self.groups, self.pool, self.ledger)

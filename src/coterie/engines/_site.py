@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from coterie.architecture import Architecture, build
-from coterie.contract import Message, State
+from coterie.contract import Fields, Message, State
 from coterie.engines._gauge import Gauge
 from coterie.engines._job import Indices, Job, Samples
 from coterie.engines._merging import Exchange, Merger, squared_distances
-from coterie.engines._training import RowData, Trainer
+from coterie.engines._training import Trainer, stack_height
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,31 @@ class Group:
     """Where rules that see whole rows write before anyone's parameters change."""
     state: State
     optimiser_state: dict[str, Tensor]
+    squares: Tensor | None
+    """Where training sums up its squared gradients, for rules that ask for them."""
     mode: Mode
     start: Tensor | None = None
     trained: Tensor | None = None
     """Where each row began the round, and what its training has changed since, if steps are measured."""
     apart: Tensor | None = None
     """The standard deviation of each column over the rows, if spread is measured."""
+
+
+@dataclass(frozen=True)
+class Links:
+    """Messages that are to be answered: which rows answer which of the messages that were sent together."""
+
+    rows: Indices
+    messages: Indices
+    fields: dict[str, Any]
+    """Each field of all messages, as a tensor or as the name of a shared one."""
+    sizes: np.ndarray
+    round: int
+
+
+def share(tensor: Tensor) -> Tensor:
+    """A tensor where other processes can see it."""
+    return tensor.share_memory_() if tensor.device.type == "cpu" else tensor
 
 
 def architectures(job: Job, samples: Samples) -> list[Architecture]:
@@ -71,7 +90,7 @@ class Site:
         self.trainers, self.mergers, self.gauges = [], [], []
         for g, group in enumerate(groups):
             trainer = Trainer(job, self.samples, g, made[g], group.matrix, group.integers)
-            trainer.optimiser_state = group.optimiser_state
+            trainer.optimiser_state, trainer.squares = group.optimiser_state, group.squares
             self.trainers.append(trainer)
             self.mergers.append(Merger(self.rule, trainer.params, trainer.buffers, group.state, trainer.me))
             self.gauges.append(Gauge(self.rule, trainer, group, self.share, self.shares))
@@ -80,24 +99,28 @@ class Site:
         size = self.groups[g].mode.chunk if self.groups[g].mode.stack else 1
         return [rows[i : i + size] for i in range(0, len(rows), size)]
 
-    def train(self, g: int, rows: Indices, round: int, steps: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Train these rows, noting their `steps` if asked; seconds of each, and whether its parameters are finite."""
-        trainer, seconds = self.trainers[g], []
+    def train(
+        self, g: int, rows: Indices, round: int, steps: bool = False
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Train these rows, noting their `steps` if asked; seconds and mini-batches of each, and whether it is finite."""
+        trainer = self.trainers[g]
+        seconds: list[float] = []
+        batches: list[int] = []
         if steps:
             self.gauges[g].before_training(rows)
         for chunk in self._chunks(g, rows):
             start = time.perf_counter()
             if self.groups[g].mode.stack:
-                trainer.train_stack(chunk, round)
+                batches += trainer.train_stack(chunk, round).tolist()
             else:
-                trainer.train_row(int(chunk[0]), round)
+                batches.append(trainer.train_row(int(chunk[0]), round))
             seconds += [(time.perf_counter() - start) / len(chunk)] * len(chunk)
         if steps:
             self.gauges[g].after_training(rows)
         finite = (
             trainer.matrix[torch.as_tensor(rows)].sum(1).isfinite() if len(rows) else torch.ones(0, dtype=torch.bool)
         )
-        return np.array(seconds), finite.cpu().numpy()
+        return np.array(seconds), np.array(batches), finite.cpu().numpy()
 
     def observe(self, g: int, rows: Indices, round: int) -> None:
         """Let the rule look at these rows' data."""
@@ -134,11 +157,21 @@ class Site:
         if self.share == 0 and self.mergers[g].buffers.shape[1]:
             self.mergers[g].average_buffers(exchange)
 
-    def answer(self, g: int, row: int, message: Message, round: int) -> dict[str, Tensor]:
-        """What this row's rule says to one neighbour."""
-        trainer = self.trainers[g]
-        fields: dict[str, Tensor] = self.rule.answer(trainer.me(row, round), message, RowData(trainer, row))
-        return fields
+    def answer(self, g: int, links: Links, round: int) -> Fields:
+        """What rows say over these links: a row of each field for every link, or no field at all."""
+        trainer, mode = self.trainers[g], self.groups[g].mode
+        fields = {name: self.mergers[g].tensor(f) for name, f in links.fields.items() if name != "buffers"}
+        sizes, answers = torch.from_numpy(links.sizes).to(trainer.matrix.device), Fields()
+        for chunk in self._chunks(g, np.arange(len(links.rows))):
+            height = stack_height(len(chunk), mode.chunk)
+            some = np.pad(chunk, (0, height - len(chunk)), mode="edge")  # the last again, where there are too few
+            at = torch.as_tensor(links.messages[some])
+            theirs = Message({name: f[at] for name, f in fields.items()}, sizes[at], links.round)
+            for name, said in trainer.answer(self.rule, links.rows[some], theirs, round, mode.stack).items():
+                if name not in answers:
+                    answers[name] = share(said.new_empty(len(links.rows), said.shape[1]))
+                answers[name][torch.as_tensor(chunk)] = said[: len(chunk)]
+        return answers
 
     def distances(self, g: int, averages: sp.csr_array) -> tuple[np.ndarray, np.ndarray]:
         """This process's columns of the squared distances to the neighbours' mean and to consensus."""

@@ -1,5 +1,6 @@
 """Training, evaluation and gradients for some rows: one module looped over them, or many stacked with vmap."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,13 +13,15 @@ from torch.func import functional_call, grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from coterie.architecture import Architecture
-from coterie.contract import Layout, Me, State
+from coterie.contract import Fields, Layout, Me, Message, State
 from coterie.engines._job import Indices, Job, Samples
 from coterie.engines._traces import tidy
+from coterie.objectives import draws
 from coterie.objectives.cross_entropy import cross_entropy
 from coterie.randomness import key
 
 EVALUATION_BATCH = 250
+NONE: Indices = np.empty(0, np.int64)
 
 _traces: dict[Any, Any] = {}
 """Traced gradients of this process, by all that they depend on: a trace costs as much as hundreds of steps."""
@@ -41,7 +44,10 @@ class Trainer:
         self.group, self.nodes = group, job.groups[group] if nodes is None else nodes
         self.matrix, self.integers = matrix, integers
         self.objective, self.optimiser = job.objective.make(), job.optimiser.make()
+        self.draws = draws(self.objective)
         self.optimiser_state: dict[str, Tensor] = {}
+        self.squares: Tensor | None = None
+        """The squared gradients of this round's training, summed up for a rule that asks for them, `[n, P]`."""
         self._buffers: dict[str, Tensor] = {}
         self._traced_for = (repr(job.models[group]), repr(job.objective), job.training.clamp, samples.shape)
         self._me = job.me(self.nodes, 0, architecture.layout)
@@ -68,9 +74,10 @@ class Trainer:
     def point(self, row: int, params: Tensor | None = None) -> None:
         self.architecture.point(self.params[row] if params is None else params, self.buffers[row], self.integers[row])
 
-    def train_row(self, row: int, round: int) -> None:
-        """Train one node for a round, in place."""
+    def train_row(self, row: int, round: int) -> int:
+        """Train one node for a round, in place; gives the number of mini-batches that were computed."""
         node = int(self.nodes[row])
+        caution = _Caution(self, row) if self.job.training.patience and len(self.job.validation[node]) else None
         self.point(row)
         module = self.architecture.module.train()
         tensors = [p for _, p in self.architecture.parameters]
@@ -80,18 +87,29 @@ class Trainer:
             count = int(self.optimiser_state["count"][row])
         self._seed(key(self.job.seed, "dropout", node, round) >> 1)
         weights = [p.data for p in tensors]
-        for batch in self.job.schedule(node, round):
-            where = torch.as_tensor(batch)
-            loss = self.objective(module(self.samples.inputs(where)), self.samples.targets(where), me).mean()
+        squares = () if self.squares is None else self.architecture.layout.views(self.squares[row]).values()
+        steps = 0
+        for steps, batch in enumerate(self.job.schedule(node, round), 1):
+            where, noise = torch.as_tensor(batch), self._noise(node, round, steps, len(batch))
+            loss = self.objective(module(self.samples.inputs(where)), self.samples.targets(where), me, *noise).mean()
             gradients = torch.autograd.grad(
                 loss if clamp is None else loss.clamp(max=clamp), tensors, materialize_grads=True
             )
             count += 1
             with torch.no_grad():
+                for square, g in zip(squares, gradients, strict=False):
+                    square.addcmul_(g, g)
                 for w, g, buffers in zip(weights, gradients, slots, strict=True):
                     self.optimiser.step(w, g, buffers, count)
+            if caution and steps % self.job.per_epoch(node) == 0 and caution.gives_up():
+                return steps
         if self.optimiser_state:
             self.optimiser_state["count"][row] = count
+        return steps
+
+    def _noise(self, nodes: Indices | int, round: int, step: int, size: int) -> tuple[Tensor, ...]:
+        """What the objective draws from in this step, if it does."""
+        return (self.job.noise(nodes, round, step, size),) if self.draws else ()
 
     def _seed(self, seed: int) -> None:
         """Seed what dropout draws from; for every device there is, as PyTorch offers it, takes half a step's time."""
@@ -117,10 +135,13 @@ class Trainer:
 
     # Stacking: many rows in one vmapped, traced gradient.
 
-    def train_stack(self, rows: Indices, round: int) -> None:
-        """Train several nodes for a round at once; rows with fewer steps leave the stack as they finish."""
+    def train_stack(self, rows: Indices, round: int) -> Indices:
+        """Train several nodes for a round at once; rows with fewer steps leave the stack as they finish.
+
+        Gives the number of mini-batches that were computed for each.
+        """
         layout = self.architecture.layout
-        steps = np.array([self.job.steps(int(self.nodes[r])) for r in rows])
+        computed = steps = np.array([self.job.steps(int(self.nodes[r])) for r in rows])
         order = np.argsort(-steps, kind="stable")
         rows, steps = rows[order], steps[order]
         where = torch.as_tensor(rows)
@@ -132,17 +153,25 @@ class Trainer:
             offset = int(self.optimiser_state["count"][rows[0]])
             slots = {slot: self.optimiser_state[slot][where] for slot in slots}
         me = self.me(rows, 0)
-        for step, (live, index, share) in enumerate(self._padded(rows, steps, round)):
+        squares = None if self.squares is None else torch.zeros_like(params)
+        for step, (live, index, share) in enumerate(self._padded(rows, steps, round), 1):
             x = self.samples.inputs(index.reshape(-1)).unflatten(0, index.shape)
             y, share = self.samples.targets(index), share.to(x.device)
-            gradient = self._gradient({n: v[: len(index)] for n, v in views.items()}, x, y, share, me, training=True)
+            noise = self._noise(self.nodes[rows[: len(index)]], round, step, index.shape[1])
+            now = {n: v[: len(index)] for n, v in views.items()}
+            gradient = self._gradient(now, x, y, share, me, True, *noise)
+            if squares is not None:
+                squares[:live].addcmul_(gradient[:live], gradient[:live])
             buffers = {slot: s[:live] for slot, s in slots.items()}
-            self.optimiser.step(params[:live], gradient[:live], buffers, offset + step + 1)
+            self.optimiser.step(params[:live], gradient[:live], buffers, offset + step)
         self.params[where] = params
+        if self.squares is not None and squares is not None:
+            self.squares[where] += squares
         if self.optimiser_state:
             self.optimiser_state["count"][where] = offset + int(steps[0])
             for slot in slots:
                 self.optimiser_state[slot][where] = slots[slot]
+        return computed
 
     def _padded(self, rows: Indices, steps: Indices, round: int) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Per step: how many rows still train, their samples' indices [m, B], and each sample's share of its mean."""
@@ -150,15 +179,16 @@ class Trainer:
         for step in range(int(steps.max(initial=0))):
             live = int((steps > step).sum())
             batches = [next(s) for s in schedules[:live]]
-            yield live, *_pad(batches, _stack_height(live, len(rows)), self.job.training.batch_size)
+            yield live, *_pad(batches, stack_height(live, len(rows)), self.job.training.batch_size)
 
     def _gradient(
-        self, params: dict[str, Tensor], x: Tensor, y: Tensor, share: Tensor, me: Me, training: bool
+        self, params: dict[str, Tensor], x: Tensor, y: Tensor, share: Tensor, me: Me, training: bool, *noise: Tensor
     ) -> Tensor:
         """Gradients [m, P] of each row's batch loss, replayed from a trace of vmap(grad(loss))."""
         height = len(x)
         trace = (*self._traced_for, training, tuple(x.shape[:2]), x.device)
-        inputs = (params, x, y, share, me.node[:height], me.size[:height], me.degree[:height], me.labels[:height])
+        known = (me.node[:height], me.size[:height], me.degree[:height], me.labels[:height])
+        inputs = (params, x, y, share, *known, *noise)
         if trace not in _traces:
             self.architecture.module.train(training)
             _traces[trace] = tidy(make_fx(vmap(grad(self._loss(training))))(*inputs))
@@ -177,9 +207,10 @@ class Trainer:
             size: Tensor,
             degree: Tensor,
             labels: Tensor,
+            *noise: Tensor,
         ) -> Tensor:
             me = Me(node, size, degree, labels, 0, 0, self.architecture.layout)  # a trace serves all seeds and rounds
-            mean = (objective(functional_call(module, params, (x,)), y, me) * share).sum()
+            mean = (objective(functional_call(module, params, (x,)), y, me, *noise) * share).sum()
             return mean if clamp is None else mean.clamp(max=clamp)
 
         return loss
@@ -194,6 +225,15 @@ class Trainer:
         found = rule.observe(self.me(rows if stack else int(rows[0]), round), self.params[at], mine, data)
         for name, value in found.items():
             state[name][at] = value
+
+    def answer(self, rule: Any, rows: Indices, theirs: Message, round: int, stack: bool) -> Fields:
+        """What the rule says, each row to the sender of the message in the same place: a row of each field."""
+        if stack:
+            fields: Fields = rule.answer(self.me(rows, round), theirs, StackData(self, rows))
+            return fields
+        row, one = int(rows[0]), {name: f[0] for name, f in theirs.fields.items()}
+        said = rule.answer(self.me(row, round), Message(one, theirs.size[0], theirs.round), RowData(self, row))
+        return {name: f.unsqueeze(0) for name, f in said.items()}
 
     def logits(self, rows: Indices, x: Tensor) -> Tensor:
         """Logits [m, B, C] of these rows' models for the same inputs [B, …] or each its own [m, B, …]."""
@@ -237,17 +277,42 @@ class Trainer:
         return _metrics(counts, losses, seen)
 
 
+class _Caution:
+    """Looks at one node's validation loss after each epoch, and takes its training back when that has risen."""
+
+    def __init__(self, trainer: Trainer, row: int) -> None:
+        self.trainer, self.row, self.lowest, self.risen = trainer, row, math.inf, 0
+        self._tensors = [trainer.matrix, trainer.integers, *trainer.optimiser_state.values()]
+        self._before = [t[row].clone() for t in self._tensors]
+
+    def gives_up(self) -> bool:
+        """Whether the loss stood above its lowest often enough in a row: then all is as it was before the round."""
+        loss = float(self.trainer.score(np.array([self.row]), None)["loss"][0])
+        self.trainer.architecture.module.train()
+        self.risen = 0 if loss <= self.lowest else self.risen + 1  # a loss that is no number has risen, too
+        self.lowest = min(self.lowest, loss)
+        if self.risen < (self.trainer.job.training.patience or math.inf):
+            return False
+        for tensor, before in zip(self._tensors, self._before, strict=True):
+            tensor[self.row] = before
+        return True
+
+
 class RowData:
     """One node's data, for rules: gradients at any parameters `[P]`."""
 
     def __init__(self, trainer: Trainer, row: int) -> None:
         self.trainer, self.row = trainer, row
 
-    def grads(self, params: Tensor, size: int = 100, batches: int | None = None) -> Iterator[Tensor]:
+    def squares(self) -> Tensor:
+        assert self.trainer.squares is not None, "a rule that asks for squares must say squares = True"
+        return self.trainer.squares[self.row].clone()
+
+    def grads(self, params: Tensor, size: int = 100, batches: int | None = None, first: int = 0) -> Iterator[Tensor]:
         t = self.trainer
         own = t.job.train[int(t.nodes[self.row])]
-        for start in range(0, len(own), size)[:batches]:
-            where = torch.as_tensor(own[start : start + size])
+        for batch in _round_trip(own, size, first)[:batches]:
+            where = torch.as_tensor(batch)
             t.point(self.row, params)
             module = t.architecture.module.eval()
             loss = F.cross_entropy(module(t.samples.inputs(where)), t.samples.targets(where))
@@ -261,16 +326,27 @@ class StackData:
     def __init__(self, trainer: Trainer, rows: Indices) -> None:
         self.trainer, self.rows = trainer, rows
 
-    def grads(self, params: Tensor, size: int = 100, batches: int | None = None) -> Iterator[Tensor]:
+    def squares(self) -> Tensor:
+        assert self.trainer.squares is not None, "a rule that asks for squares must say squares = True"
+        return self.trainer.squares[torch.as_tensor(self.rows)]
+
+    def grads(self, params: Tensor, size: int = 100, batches: int | None = None, first: int = 0) -> Iterator[Tensor]:
         t = self.trainer
-        own = [t.job.train[int(t.nodes[r])] for r in self.rows]
+        own = [_round_trip(t.job.train[int(t.nodes[r])], size, first) for r in self.rows]
         views = {name: view.contiguous() for name, view in t.architecture.layout.views(params).items()}
         me = t.me(self.rows, 0)
-        for start in range(0, max(map(len, own)), size)[:batches]:
-            index, share = _pad([o[start : start + size] for o in own], len(own), size)
+        for step in range(max(map(len, own)))[:batches]:
+            index, share = _pad([o[step] if step < len(o) else NONE for o in own], len(own), size)
             x = t.samples.inputs(index.reshape(-1)).unflatten(0, index.shape)
             y, share = t.samples.targets(index), share.to(x.device)
-            yield t._gradient(views, x, y, share, me, training=False)
+            yield t._gradient(views, x, y, share, me, False)
+
+
+def _round_trip(own: Indices, size: int, first: int) -> list[Indices]:
+    """One's samples in batches, each once, beginning with batch `first` of what goes round."""
+    batches = [own[start : start + size] for start in range(0, len(own), size)]
+    turn = first % max(len(batches), 1)
+    return batches[turn:] + batches[:turn]
 
 
 def _pad(batches: list[Indices], height: int, most: int) -> tuple[Tensor, Tensor]:
@@ -288,7 +364,7 @@ def _pad(batches: list[Indices], height: int, most: int) -> tuple[Tensor, Tensor
     return torch.from_numpy(index), torch.from_numpy(share.astype(np.float32))
 
 
-def _stack_height(live: int, full: int) -> int:
+def stack_height(live: int, full: int) -> int:
     """Round the number of live rows up to one of a few heights, so that few shapes need a trace of their own."""
     height = full
     while height > 1 and -(-height // 2) >= live:

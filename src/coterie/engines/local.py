@@ -11,12 +11,12 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from coterie.contract import Message
 from coterie.engines import diverged, foreign
 from coterie.engines._job import Indices
 from coterie.engines._merging import Delivery, Exchange
 from coterie.engines._population import Population
 from coterie.engines._post import Batch, LocalHeard, Packet, Post
+from coterie.engines._site import Links
 from coterie.lessons import Classroom, Pupil
 from coterie.protocols import Adopt, Answer, Heard, Merge, Observe, Op, Place, Receive, Send, Teach, Train
 
@@ -57,6 +57,9 @@ class LocalSession(Population):
     def round(self, number: int, evaluate: bool) -> None:
         world = self.world
         self.number, self.evaluating = number, evaluate
+        for group in self.groups:
+            if group.squares is not None:
+                group.squares.zero_()
         active = None
         if world.links < 1 or world.nodes < 1:
             active = world.graph.active(world.job.seed, number, world.links, world.nodes)
@@ -132,13 +135,13 @@ class LocalSession(Population):
             self._protect(g, rows)
             nodes = job.groups[g][rows]
             shares = self._deal(g, rows)
-            for share, (seconds, finite) in zip(
+            for share, (seconds, batches, finite) in zip(
                 shares, self.pool.each("train", [(g, share, self.number, steps) for share in shares]), strict=True
             ):
                 self.ledger.add("train_seconds", job.groups[g][share], seconds)
+                self.ledger.add("batches", job.groups[g][share], batches)
                 if not finite.all():
                     raise diverged(int(job.groups[g][share[~finite]].min()), self.number)
-            self.ledger.add("batches", nodes, [job.steps(int(n)) for n in nodes])
             self._changed[nodes] = True
             if self.evaluating:
                 self._measure(g, rows)
@@ -298,26 +301,32 @@ class LocalSession(Population):
         return [None] * len(asked)
 
     def _answer(self, asked: Asked) -> list[dict[int, Packet]]:
-        """One message per neighbour heard: this costs a gradient for every link."""
-        results = []
-        for node, op in asked:
-            g, row = int(self.group_of[node]), int(self.row_of[node])
-            packets: dict[int, Packet] = {}
-            for sender in op.heard:
-                theirs = op.heard[sender]
-                batch = self.post.batches[theirs.batch]
-                if batch.group != g:
-                    continue  # a model of another architecture: nothing to say about it
-                fields = {name: self._field(batch, name)[theirs.row] for name in batch.fields if name != "buffers"}
-                message = Message(fields, batch.sizes[theirs.row], batch.round)
-                said = self.pool.here.answer(g, row, message, self.number)
-                own = self.world.job.sizes(np.array([node])).to(self.device)
-                rows = {k: v.unsqueeze(0) for k, v in said.items()}
-                if rows:
-                    self.post.batches.append(Batch(g, rows, own, self.number, _not_finite(list(rows.values()))))
-                packets[sender] = Packet(len(self.post.batches) - 1 if rows else -1, 0, node)
-            results.append(packets)
-        return results
+        """One message for each neighbour heard, the links dealt out to the workers.
+
+        Computation and memory grow with the number of links: for CFA-GE by a gradient and a model's size each.
+        """
+        start = time.perf_counter()
+        mails = np.concatenate([op.heard.mails for _, op in asked])
+        nodes = np.repeat(np.array([n for n, _ in asked]), [len(op.heard) for _, op in asked])
+        packets: dict[int, dict[int, Packet]] = {n: {} for n, _ in asked}
+        for number in np.unique(self.post.batch[mails]):
+            batch = self.post.batches[number]
+            alike = self.group_of[nodes] == batch.group  # of another architecture there is nothing to say
+            shares = np.array_split(np.flatnonzero(alike & (self.post.batch[mails] == number)), self.pool.workers)
+            sizes = batch.sizes.cpu().numpy()
+            links = [
+                Links(self.row_of[nodes[s]], self.post.row[mails[s]], batch.fields, sizes, batch.round) for s in shares
+            ]
+            said = self.pool.each("answer", [(batch.group, some, self.number) for some in links])
+            for share, fields in zip(shares, said, strict=True):
+                if fields:
+                    own, refused = self.world.job.sizes(nodes[share]).to(self.device), _not_finite([*fields.values()])
+                    self.post.batches.append(Batch(batch.group, fields, own, self.number, refused))
+                made = len(self.post.batches) - 1 if fields else -1
+                for row, (node, mail) in enumerate(zip(nodes[share].tolist(), mails[share], strict=True)):
+                    packets[node][int(self.post.source[mail])] = Packet(made, row, node)
+        self._bill("train_seconds", np.array(list(packets)), start)
+        return list(packets.values())
 
     def _teach(self, asked: Asked) -> list[dict[int, Packet]]:
         return [self._lesson(node, op) for node, op in asked]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from coterie.contract import Rule
+from coterie.errors import ConfigError
 from coterie.parts import find
 from coterie.protocols import Adopt, Place, Receive, Round, Send, Teach, Train
 
@@ -23,6 +24,12 @@ class Aggregator:
 
     hub: int = 0
     lesson: str = "average"
+
+    def fits(self, nodes: int) -> None:
+        """Refuse a hub that is not there: nobody would ever hear of another."""
+        if not 0 <= self.hub < nodes:
+            cure = "Choose one of the nodes, which are counted from 0."
+            raise ConfigError("protocol.hub", expected=f"0 to {nodes - 1}", got=self.hub, cure=cure)
 
     def round(self, place: Place, rule: Rule, start: str) -> Round:
         hub = np.array([self.hub])

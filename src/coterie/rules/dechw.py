@@ -1,6 +1,7 @@
 """Averaging weighted by second-order information."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,9 +17,10 @@ class DecHW(Rule):
         h_i = Σ_batches (∂ loss/∂w)²,  h_i ← h_i / ‖h_i‖₂,  Ĥ_i ← Ĥ_i + β h_i   (Ĥ_i ← h_i at first)
         w_in ← Σ_{j∈N_i∪{i}} ω_ij Ĥ_jn w_jn / Σ_{j∈N_i∪{i}} ω_ij Ĥ_jn;   by data size where the sum of Ĥ is zero
 
-    Settings: `theta` rounds of exchanging Ĥ, after which weights come from the data sizes (DecHW*); `batch_size` and at
-    most `batches` batches for the diagonal. It tells ‖h_i‖₂ before the division (`h_norm`) and the element of Ĥ_i at
-    `trace`, the middle of the vector if none is named (`h_element`).
+    Settings: `theta` rounds of exchanging Ĥ, after which weights come from the data sizes (DecHW*); `accumulate`, which
+    is that sum, or exponential, Ĥ_i ← (1 − β) Ĥ_i + β h_i, or none, Ĥ_i ← h_i; `batch_size` and at most `batches`
+    batches for the diagonal. It tells ‖h_i‖₂ before the division (`h_norm`) and the element of Ĥ_i at `trace`, the
+    middle of the vector if none is named (`h_element`).
 
     Reference: Ahmad et al., DecHW: Heterogeneous Decentralized Federated Learning Exploiting Second-Order Information
     """
@@ -26,9 +28,14 @@ class DecHW(Rule):
     observes = True
     beta: float = 1.0
     theta: int | None = None
+    accumulate: Literal["sum", "exponential", "none"] = "sum"
     batch_size: int = 100
     batches: int | None = None
     trace: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.beta < 0 or (self.accumulate == "exponential" and self.beta > 1):
+            raise ValueError(f"beta must be at least 0, and at most 1 if accumulate is exponential, not {self.beta}")
 
     def _exchanges(self, round: int) -> bool:
         return self.theta is None or round <= self.theta
@@ -42,13 +49,19 @@ class DecHW(Rule):
     def observe(self, me: Me, params: Tensor, state: State, data: Data) -> State:
         if not self._exchanges(me.round):
             return state
+        h = self._diagonal(params, data)
+        norm = h.norm(dim=-1, keepdim=True)
+        h.div_(torch.where(norm > 0, norm, 1.0))
+        if self.accumulate != "none":
+            kept = 1.0 if self.accumulate == "sum" else 1 - self.beta
+            h = torch.where(state["seen"] > 0, kept * state["h"] + self.beta * h, h)
+        return {"h": h, "seen": torch.ones_like(state["seen"]), "norm": norm}
+
+    def _diagonal(self, params: Tensor, data: Data) -> Tensor:
         h = torch.zeros_like(params)
         for gradient in data.grads(params, self.batch_size, self.batches):
             h.addcmul_(gradient, gradient)
-        norm = h.norm(dim=-1, keepdim=True)
-        h.div_(torch.where(norm > 0, norm, 1.0))
-        h = torch.where(state["seen"] > 0, state["h"] + self.beta * h, h)
-        return {"h": h, "seen": torch.ones_like(state["seen"]), "norm": norm}
+        return h
 
     def send(self, me: Me, params: Tensor, state: State) -> Fields:
         return {"w": params, "h": state["h"]} if self._exchanges(me.round) else {"w": params}
