@@ -25,6 +25,8 @@ class Case:
     nodes: int
     batch_size: int
     batches: int = 8
+    samples: int | None = None
+    """On each node; else enough for every mini-batch of a round to be another one."""
     momentum: float = 0.5
     rule: Choice = field(default_factory=lambda: Choice("rules", "decavg"))
     topology: Choice = field(default_factory=lambda: Choice("topologies", "regular", {"k": 4}))
@@ -32,8 +34,8 @@ class Case:
 
 
 def world(case: Case, classes: int = 10) -> World:
-    """Random samples, enough for every mini-batch of a round to be another one."""
-    each = case.batch_size * case.batches
+    """The case on random samples."""
+    each = case.samples or case.batch_size * case.batches
     rng = torch.Generator().manual_seed(0)
     count = min(case.nodes * each, 20_000)
     x = torch.randn(count, *case.shape, generator=rng)

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent))
+import _rules
 from _memory import peak_ratio
 from _setup import Case, bare_loop, best_of, session
 from coterie.engines._job import Choice
@@ -98,11 +99,26 @@ def growth(repeats: int) -> Iterator[list[str]]:
         yield [str(nodes), str(nodes * k // 2), f"{time / base:.2f}", f"{time / base * 125 / nodes:.2f}"]
 
 
+def curvature(repeats: int) -> Iterator[list[str]]:
+    """A round of DecHW and its cheaper form against one of DecHetero."""
+    for name, rule, ratio, goal in _rules.curvature(repeats):
+        yield [name, rule, f"{ratio:.2f}", str(goal or ""), _met(ratio, goal)]
+
+
+def answers(repeats: int) -> Iterator[list[str]]:
+    """A round of CFA-GE against one of CFA, by the number of links."""
+    for links, ratio, each in _rules.answers(repeats):
+        yield [f"{links:,}", f"{ratio:.2f}", f"{each:.2f}"]
+
+
 def memory() -> Iterator[list[str]]:
     """Peak memory of all processes above what they hold with no job, against n·P·4 bytes."""
     for rule, goal in (("decavg", 4.0), ("decdiff", None), ("dechw", None)):
         ratio = peak_ratio(rule)
         yield [rule, f"{ratio:.2f}", str(goal or ""), _met(ratio, goal)]
+
+
+TABLES = ("rounds", "merging", "growth", "curvature", "answers", "memory")
 
 
 def _met(ratio: float, goal: float | None) -> str:
@@ -111,11 +127,11 @@ def _met(ratio: float, goal: float | None) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=("rounds", "merging", "growth", "memory"), action="append")
+    parser.add_argument("--only", choices=TABLES, action="append")
     parser.add_argument("--repeats", type=int, default=7)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    tables = {
+    tables: dict[str, tuple[str, list[str], Callable[[int], Iterator[list[str]]]]] = {
         "rounds": (
             "A whole round / a bare single-threaded loop",
             ["model", "nodes", "mode", "ratio", "goal", "met"],
@@ -127,6 +143,8 @@ def main() -> None:
             merging,
         ),
         "growth": ("A round of MLP 64-64-10 / that of 125 nodes", ["nodes", "links", "ratio", "per node"], growth),
+        "curvature": ("A round / one of DecHetero", ["setting", "rule", "ratio", "goal", "met"], curvature),
+        "answers": ("A round of CFA-GE / one of CFA, 100 nodes", ["links", "ratio", "per 1,000 links"], answers),
         "memory": ("Peak memory / (n·P·4 bytes), MLP, 64 nodes", ["rule", "ratio", "goal", "met"], lambda _: memory()),
     }
     console = Console()

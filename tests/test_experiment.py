@@ -223,6 +223,30 @@ def test_methods_are_named_by_text_list_or_table() -> None:
         assert [(name, m.rule["name"]) for name, m in found.items()] == [("cfa", "cfa"), ("dechw", "dechw")]  # type: ignore[index]
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"validation": 0.0, "epochs": 5}, "validation"),
+        ({"batches": 5}, "got batches = 5"),
+        ({"epochs": 2, "patience": 2}, "at least 3 epochs"),
+        ({}, "got epochs = 1"),
+    ],
+)
+def test_early_stopping_needs_epochs_and_validation_data(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Experiment(early_stopping=True, **settings)
+    Experiment(**settings)
+    Experiment(early_stopping=True, epochs=5, methods={"a": {"use": "decavg"}, "b": {"use": "dechw", "patience": 3}})
+
+
+@pytest.mark.parametrize(("hub", "settings"), [(20, {}), (-1, {}), (1, {"nodes": 1}), (1, {"pooled": True})])
+def test_a_hub_is_one_of_the_nodes(hub: int, settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"protocol\.hub: expected 0 to"):
+        Experiment(**settings, protocol={"name": "aggregator", "hub": hub})
+    with pytest.raises(ConfigError, match=r"protocol\.hub: expected 0 to"):
+        Experiment(**settings, methods={"fedavg": {"protocol": {"hub": hub}}})
+
+
 def test_a_table_of_ones_own_may_use_a_preset() -> None:
     found = Experiment(methods={"mine": {"use": "dechw", "rule": {"theta": 5}, "lr": 0.2}}).resolved["mine"]
     assert found.rule["theta"] == 5  # type: ignore[index]

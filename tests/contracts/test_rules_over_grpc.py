@@ -44,6 +44,8 @@ WORLDS: dict[str, dict[str, Any]] = {
     "batch norm": {"model": BATCH_NORM, "links": 0.7},
     "batch norm, merged first": {"model": BATCH_NORM, "start": "merge"},
     "kept optimiser": {"keep_optimiser": True, "optimiser": {"name": "adam", "lr": 0.01}, "lr": None},
+    "early stopping": {"early_stopping": True, "epochs": 4, "batches": None, "lr": 0.8},
+    "random virtual teacher": {"objective": {"name": "random_virtual_teacher", "low": 0.5}},
     "relay on a ring": {"protocol": "relay", "topology": "ring"},
     "relay on a line, failing": {"protocol": "relay", "topology": "line", "links": 0.6},
     "aggregator": {"protocol": "aggregator", "topology": "star", "start": "merge"},

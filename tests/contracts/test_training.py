@@ -11,12 +11,19 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
+from coterie.engines import Ledger, World
 from coterie.engines._job import Job
+from coterie.engines._node import peers
+from coterie.engines._training import RowData, StackData, Trainer
 from coterie.errors import ConfigError, DivergedError
+from coterie.parts import names
 from driving import Outcome, agree, drive, outcome, own, session, world
 
 KEPT = {"keep_optimiser": True}
+EARLY = {"early_stopping": True, "epochs": 5, "batches": None, "lr": 0.8}
+"""Steps so large that in most rounds some nodes' losses rise."""
 WAYS: dict[str, dict[str, Any]] = {
     "epochs": {"epochs": 2, "batches": None},
     "adam": {"optimiser": {"name": "adam", "lr": 0.01}, "lr": None},
@@ -29,6 +36,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "no validation": {"validation": 0.0},
     "convolutions": {"model": {"name": "cnn", "channels": [4], "kernel": 3}},
     "weighted": {"topology": {"name": "er", "p": 0.6, "weights": "uniform", "connect": True}, "presence": 0.7},
+    "random virtual teacher": {"objective": {"name": "random_virtual_teacher", "low": 0.4}},
+    "squares of training": {"rule": "dechw_lite", "epochs": 2, "batches": None, "clamp": 2.0},
+    "answers in turn": {"rule": {"name": "cfa_ge", "batch_size": 8, "step": 0.1}, "links": 0.8},
     "curvature": {"rule": {"name": "dechw", "batch_size": 16, "theta": 2}, "epochs": 1, "batches": None},
 }
 LOOPED: dict[str, dict[str, Any]] = {
@@ -38,6 +48,9 @@ LOOPED: dict[str, dict[str, Any]] = {
     "control flow": {"model": own("moody")},
     "batch statistics": {"model": own("batch_statistics"), "batch_size": 6, "epochs": 1, "batches": None},
     "a buffer without dimension": {"model": own("scaled")},
+    "early stopping": EARLY,
+    "early stopping, all kept": {**EARLY, **KEPT, "optimiser": {"name": "adam", "lr": 0.1}, "lr": None, "patience": 2},
+    "early stopping, batch norm": {**EARLY, "model": {"name": "cnn", "channels": [4], "kernel": 3, "norm": "batch"}},
     "kept over epochs": {**KEPT, "epochs": 1, "batches": None, "optimiser": {"name": "adam", "lr": 0.01}, "lr": None},
 }
 """What cannot be stacked."""
@@ -54,7 +67,7 @@ def test_same_numbers(engine: str, way: str) -> None:
     agree(ran(engine, way), ran("memory", way), 5e-4)
 
 
-@pytest.mark.parametrize("way", ["kept adam", "gain", "curvature"])
+@pytest.mark.parametrize("way", ["kept adam", "gain", "curvature", "squares of training", "answers in turn"])
 def test_same_numbers_with_worker_processes(way: str) -> None:
     agree(ran("workers", way), ran("memory", way), 5e-4)
 
@@ -174,7 +187,14 @@ def test_training_is_what_pytorch_does(engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ["loop", "stack", "memory"])
 @pytest.mark.parametrize(
-    "settings", [{"rule": "dechw"}, {**KEPT, "optimiser": {"name": "adam", "lr": 0.01}, "lr": None}]
+    "settings",
+    [
+        {"rule": "dechw"},
+        {"rule": "dechw_lite", "objective": "random_virtual_teacher"},
+        {"rule": {"name": "cfa_ge", "batch_size": 8}},
+        {**KEPT, "optimiser": {"name": "adam", "lr": 0.01}, "lr": None},
+    ],
+    ids=["dechw", "dechw_lite", "cfa_ge", "kept"],
 )
 def test_a_snapshot_gives_the_same_end(engine: str, settings: dict[str, Any]) -> None:
     made, running = world(**settings), session(engine)
@@ -193,6 +213,187 @@ def test_a_snapshot_gives_the_same_end(engine: str, settings: dict[str, Any]) ->
 def test_divergence_is_said(engine: str) -> None:
     with pytest.raises(DivergedError, match=r"node \d.*round 1"):
         drive(engine, lr=1e30)
+
+
+class TestEarlyStopping:
+    """A node whose validation loss rises has the model it had before the round, and has computed what it computed."""
+
+    def by_hand(self, patience: int, lr: float = 0.8) -> tuple[World, Tensor, Tensor, int]:
+        """One node: where it starts, where a careful PyTorch loop ends, and the mini-batches of that loop."""
+        made = world(nodes=1, topology="complete", rule="isolation", epochs=6, batches=None, lr=lr, total=60)
+        made = replace(made, job=replace(made.job, training=replace(made.job.training, patience=patience)))
+        session("memory").begin(made)
+        start = outcome(session("memory"), made).models[0]
+        module = made.job.models[0].make()((1, 8, 8), 10)
+        torch.nn.utils.vector_to_parameters(start.clone(), module.parameters())
+        optimiser = torch.optim.SGD(module.parameters(), lr=lr, momentum=0.5)
+        held = torch.as_tensor(made.job.validation[0])
+        losses: list[float] = []
+        for step, batch in enumerate(made.job.schedule(0, 1), 1):
+            where = torch.as_tensor(batch)
+            optimiser.zero_grad()
+            F.cross_entropy(module(made.samples.inputs(where)), made.samples.targets(where)).backward()
+            optimiser.step()
+            if step % made.job.per_epoch(0) == 0:
+                with torch.no_grad():
+                    loss = F.cross_entropy(module(made.samples.inputs(held)), made.samples.targets(held)).item()
+                losses.append(loss)
+                if len(losses) > patience and min(losses[-patience:]) > min(losses[:-patience]):
+                    return made, start, start, step
+        return made, start, torch.nn.utils.parameters_to_vector(module.parameters()).detach(), step
+
+    @pytest.mark.parametrize("engine", ["loop", "memory"])
+    @pytest.mark.parametrize(("patience", "lr"), [(1, 0.8), (2, 0.8), (1, 0.02), (2, 0.3)])
+    def test_as_by_hand(self, engine: str, patience: int, lr: float) -> None:
+        made, _, wanted, steps = self.by_hand(patience, lr=lr)
+        running = session(engine)
+        running.begin(made)
+        running.round(1, True)
+        found = outcome(running, made)
+        torch.testing.assert_close(found.models[0], wanted, rtol=1e-4, atol=1e-5)
+        assert found.ledger["batches"].tolist() == [steps]
+
+    def test_the_cases_are_what_they_should_be(self) -> None:
+        """Steps that are too large are taken back, small ones are not; one who is patient computes more."""
+        made, start, end, steps = self.by_hand(1)
+        assert torch.equal(start, end)
+        assert steps < made.job.steps(0)
+        assert self.by_hand(2)[3] > steps
+        made, start, end, steps = self.by_hand(1, lr=0.02)
+        assert not torch.equal(start, end)
+        assert steps == made.job.steps(0)
+
+    @pytest.mark.parametrize("engine", ["loop", "memory"])
+    def test_everything_is_taken_back(self, engine: str) -> None:
+        """Parameters, batch-norm statistics and their count, the optimiser's memory and its count."""
+        settings = {
+            **LOOPED["early stopping, batch norm"],
+            **KEPT,
+            "optimiser": {"name": "adam", "lr": 3.0},
+            "lr": None,
+        }
+        made, running = world(**settings, rule="isolation"), session(engine)
+        running.begin(made)
+        before = {k: v.clone() for k, v in running.snapshot().items() if "/" in k and not k.startswith("ledger")}
+        running.round(1, True)
+        after, computed = running.snapshot(), outcome(running, made).ledger["batches"]
+        back = np.flatnonzero(computed < [made.job.steps(i) for i in range(6)])
+        assert len(back)
+        for name, tensor in before.items():
+            assert torch.equal(after[name][back], tensor[back]), name
+            assert not torch.equal(after[name], tensor) or len(back) == 6, name
+
+    @pytest.mark.parametrize("way", [w for w in LOOPED if w.startswith("early")])
+    def test_engines_are_compared_where_some_stop_and_some_do_not(self, way: str) -> None:
+        found = ran("memory", way)
+        most = np.array([3 * found.world.job.steps(i) for i in range(6)])
+        assert (found.ledger["batches"] < most).any()
+        assert found.ledger["batches"].sum() > most.sum() / 3
+
+    def test_a_node_without_validation_data_never_stops(self) -> None:
+        made = world(**EARLY)
+        some = (made.job.validation[0][:0], *made.job.validation[1:])
+        made, running = replace(made, job=replace(made.job, validation=some)), session("loop")
+        running.begin(made)
+        running.round(1, False)
+        assert outcome(running, made).ledger["batches"][0] == made.job.steps(0)
+
+    def test_a_loss_that_is_no_number_has_risen(self) -> None:
+        """What would have diverged is as it was before the round."""
+        found = drive("loop", **{**EARLY, "lr": 1e30, "rule": "isolation"}, rounds=1)
+        assert all(row.isfinite().all() for row in found.models.values())
+
+
+class TestData:
+    """What rules see of a node's data."""
+
+    def trainer(self, **settings: Any) -> Trainer:
+        made = world(**settings)
+        ledger = Ledger(made.job.nodes)
+        return peers(made, np.arange(made.job.nodes), ledger)[0].trainer
+
+    @pytest.mark.parametrize("objective", names("objectives"))
+    @pytest.mark.parametrize("first", [0, 1, 5])
+    def test_gradients_are_of_plain_cross_entropy(self, objective: str, first: int) -> None:
+        """Whatever training minimises and however it is clamped; alone and in a stack; each batch once, in turn."""
+        trainer = self.trainer(objective=objective, clamp=0.1)
+        module, rows = trainer.job.models[0].make()((1, 8, 8), 10), np.arange(3)
+        stacked = list(StackData(trainer, rows).grads(trainer.params[:3], 16, first=first))
+        for row in rows.tolist():
+            own = trainer.job.train[row]
+            batches = [own[i : i + 16] for i in range(0, len(own), 16)]
+            found = list(RowData(trainer, row).grads(trainer.params[row], 16, first=first))
+            assert len(found) == len(batches)
+            torch.nn.utils.vector_to_parameters(trainer.params[row], module.parameters())
+            for k, gradient in enumerate(found):
+                where = torch.as_tensor(batches[(first + k) % len(batches)])
+                loss = F.cross_entropy(module(trainer.samples.inputs(where)), trainer.samples.targets(where))
+                wanted = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(module.parameters()))])
+                torch.testing.assert_close(gradient, wanted, rtol=1e-4, atol=1e-6)
+                torch.testing.assert_close(stacked[k][row], wanted, rtol=1e-4, atol=1e-6)
+            assert all(not rest[row].any() for rest in stacked[len(found) :])
+
+    @pytest.mark.parametrize("engine", ["loop", "stack", "memory"])
+    def test_squares_are_those_of_training(self, engine: str) -> None:
+        """Of the objective with its clamp, at parameters that change: what a PyTorch loop sees on its way."""
+        settings = {"objective": {"name": "virtual_teacher", "beta": 0.9}, "clamp": 1.8, "lr": 0.3}
+        made = world(nodes=1, topology="complete", rule="dechw_lite", epochs=2, batches=None, **settings)
+        running = session(engine)
+        running.begin(made)
+        start = outcome(running, made).models[0]
+        running.round(1, False)
+        module, losses = made.job.models[0].make()((1, 8, 8), 10), []
+        torch.nn.utils.vector_to_parameters(start.clone(), module.parameters())
+        optimiser, objective = torch.optim.SGD(module.parameters(), lr=0.3, momentum=0.5), made.job.objective.make()
+        wanted = torch.zeros_like(start)
+        for batch in made.job.schedule(0, 1):
+            where = torch.as_tensor(batch)
+            optimiser.zero_grad()
+            loss = objective(module(made.samples.inputs(where)), made.samples.targets(where), None).mean()
+            losses.append(loss.item())
+            loss.clamp(max=1.8).backward()
+            wanted += torch.cat([p.grad.reshape(-1) for p in module.parameters()]).square()  # type: ignore[union-attr]
+            optimiser.step()
+        assert max(losses) > 1.8 > min(losses)  # some of them clamped
+        torch.testing.assert_close(outcome(running, made).state["h"][0], wanted / wanted.norm(), rtol=1e-3, atol=1e-5)
+
+    @pytest.mark.parametrize("engine", ["loop", "stack", "memory"])
+    def test_squares_are_of_one_round(self, engine: str) -> None:
+        """A round's sum does not go on from the last one's: without steps that move, every round has the same."""
+        settings = {"rule": {"name": "dechw_lite", "accumulate": "none"}, "epochs": 1, "batches": None, "lr": 1e-12}
+        settings |= {"batch_size": 1000, "topology": "complete", "initialiser": "common"}
+        one, three = (drive(engine, rounds=r, **settings).state["h"] for r in (1, 3))
+        for node in one:
+            torch.testing.assert_close(one[node], three[node], rtol=1e-4, atol=1e-6)
+
+    def test_nothing_is_summed_for_rules_that_do_not_ask(self) -> None:
+        assert self.trainer(rule="dechw").squares is None
+        assert self.trainer(rule="dechw_lite").squares is not None
+
+
+class TestNoise:
+    def test_is_uniform_and_new_for_every_node_round_step_and_sample(self) -> None:
+        job = world().job
+        drawn = torch.cat([job.noise(np.arange(6), r, s, 50).reshape(-1) for r in (1, 2, 3) for s in (1, 2, 3)])
+        assert len(drawn.unique()) == len(drawn)
+        ordered = drawn.sort().values
+        gap = (ordered - torch.linspace(0, 1, len(drawn))).abs().max()
+        assert gap < 1.63 / len(drawn) ** 0.5  # Kolmogorov and Smirnov, at one in a hundred
+        assert not torch.equal(job.noise(0, 1, 1, 9), replace(job, seed=1).noise(0, 1, 1, 9))
+        assert torch.equal(job.noise(np.array([4, 2]), 3, 2, 9)[1], job.noise(2, 3, 2, 5 + 4))
+
+    @pytest.mark.parametrize("engine", ["loop", "stack", "memory"])
+    def test_reaches_the_objective(self, engine: str) -> None:
+        """A teacher drawn between two others teaches neither's lesson; without spread it is the plain one."""
+
+        def trained(**objective: Any) -> Tensor:
+            return drive(engine, rounds=1, rule="isolation", objective=objective).models[0]
+
+        drawn = trained(name="random_virtual_teacher", low=0.3, high=0.9)
+        for beta in (0.3, 0.6, 0.9):
+            plain = trained(name="virtual_teacher", beta=beta)
+            assert not torch.allclose(drawn, plain, atol=1e-4)
+            torch.testing.assert_close(trained(name="random_virtual_teacher", low=beta, high=beta), plain)
 
 
 class TestSchedule:
