@@ -56,6 +56,18 @@ class Architecture:
         logits: Tensor = functional_call(self.module, views, (x,))
         return logits
 
+    def look(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What the last linear layer is given, `[B, F]`, and the logits, of the row that the module points at."""
+        given: list[Tensor] = []
+        last = [m for m in self.module.modules() if isinstance(m, nn.Linear)][-1:]
+        handles = [m.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0])) for m in last]
+        try:
+            logits: Tensor = self.module(x)
+        finally:
+            for handle in handles:
+                handle.remove()
+        return (given[-1] if given else logits).flatten(1), logits
+
 
 def build(
     name: str, factory: Callable[..., nn.Module], shape: tuple[int, ...], classes: int, device: str

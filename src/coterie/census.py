@@ -102,16 +102,17 @@ class Ready(Choice):
 def counting(world: World, samples: int) -> World:
     """The same nodes, data and faults, with nothing to do but to ask around; all have the same small model."""
     rule = Ready("rules", "census", {"samples": samples}, thing=Census(samples))
+    protocol = Ready("protocols", "gossip", thing=Gossip())
     job = replace(
         world.job,
         models=(Choice("models", "logistic"),),
         rule=rule,
+        protocol=protocol,
         groups=(np.sort(np.concatenate(world.job.groups)),),
     )
     start = Choice("initialisers", "default")
-    return replace(
-        world, job=job, rule=rule.make(), protocol=Gossip(), initialiser=start, start="train", origin=None, measures=()
-    )
+    made = {"rule": rule.make(), "protocol": protocol.make(), "initialiser": start}
+    return replace(world, job=job, **made, start="train", origin=None, measures=())
 
 
 def survey(world: World, samples: int, rounds: int) -> Iterator[NDArray[np.float64]]:

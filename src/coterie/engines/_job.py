@@ -76,6 +76,7 @@ class Job:
     seed: int
     models: tuple[Choice, ...]
     rule: Choice
+    protocol: Choice
     objective: Choice
     optimiser: Choice
     training: Training

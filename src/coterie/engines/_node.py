@@ -13,11 +13,12 @@ from coterie.contract import Message, Rule, Term
 from coterie.engines import Ledger, World, diverged, foreign
 from coterie.engines._job import Indices
 from coterie.engines._site import architectures
+from coterie.engines._study import RowStudent, study
 from coterie.engines._training import RowData, Trainer
 from coterie.initialisers import Origin
 from coterie.lessons import Classroom, Pupil
 from coterie.measures import Steps, layers, spread
-from coterie.protocols import Adopt, Answer, Heard, Merge, Observe, Op, Place, Receive, Send, Teach, Train
+from coterie.protocols import Adopt, Answer, Heard, Merge, Observe, Op, Place, Receive, Send, Study, Teach, Train
 
 BLOCK = 1 << 16
 """Numbers that are added up at a time."""
@@ -160,6 +161,7 @@ class Node:
         self.state = world.rule.init(trainer.me(row, 0), self.params.clone())
         self.memory: dict[str, int] = {}
         self.steps = Steps.beside(self.params) if "steps" in world.measures else None
+        self.notes: dict[str, Tensor] = {}
         neighbours = world.graph.neighbours(node)
         weights = np.asarray(world.graph.matrix()[[node]].todense()).ravel()[neighbours]
         self.links: dict[int, float] = dict(zip(neighbours.tolist(), weights.tolist(), strict=True))
@@ -209,6 +211,8 @@ class Node:
                 self._take(op.packet.message)
             case Teach():
                 return await self.work(lambda: self._teach(op))
+            case Study():
+                return await self.work(lambda: self._study(op))
         return None
 
     async def work(self, what: Callable[[], Any]) -> Any:
@@ -227,15 +231,30 @@ class Node:
             steps.before_training(self.params)
         start = time.perf_counter()
         batches = self.trainer.train_row(self.row, self.number)
-        nodes = np.array([self.node])
-        self.ledger.add("train_seconds", nodes, time.perf_counter() - start)
+        self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
         if steps:
             steps.after_training(self.params)
-        self.ledger.add("batches", nodes, batches)
+        self._trained(batches)
+
+    def _trained(self, batches: int) -> None:
+        self.ledger.add("batches", np.array([self.node]), batches)
         if not self.params.isfinite().all():
             raise diverged(self.node, self.number)
         if self.evaluating:
             self.score()
+
+    def _study(self, op: Study) -> dict[int, Parcel]:
+        start, own = time.perf_counter(), self.trainer.architecture.signature
+        heard = {sender: parcel.message for sender, parcel in (op.heard or {}).items()}
+        student = RowStudent(self.trainer, self.row, self.number, heard, self.notes, op.to.tolist())
+        size = self.trainer.me(self.row, 0).size
+        packets = dict.fromkeys(student.to, Parcel(self.node, own, Message({}, size, self.number)))
+        for fields, to in study(self.world.protocol, op.name, student):
+            packets |= dict.fromkeys(to, Parcel(self.node, own, Message(fields, size, self.number)))
+        self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
+        if op.trains:
+            self._trained(self.world.job.steps(self.node))
+        return packets
 
     def _message(self, model: bool = False) -> Message:
         me = self.trainer.me(self.row, self.number)
@@ -331,6 +350,7 @@ class Node:
         state |= {f"optimiser/{k}": s[row] for k, s in trainer.optimiser_state.items()}
         state |= {f"state/{k}": s for k, s in self.state.items()}
         state |= {f"memory/{k}": torch.tensor(v) for k, v in self.memory.items()}
+        state |= {f"notes/{k}": note for k, note in self.notes.items()}
         for name, values in (self.ledger.totals | self.ledger.latest).items():
             state[f"ledger/{name}"] = torch.tensor(values[self.node])
         return {name: tensor.clone() for name, tensor in state.items()}
@@ -351,6 +371,8 @@ class Node:
                     self.state[key] = tensor
                 case "memory":
                     self.memory[key] = int(tensor)
+                case "notes":
+                    self.notes[key] = tensor
                 case "ledger":
                     book = self.ledger.totals if key in self.ledger.totals else self.ledger.latest
                     book[key][self.node] = float(tensor)

@@ -71,6 +71,9 @@ class Population:
             self.layouts.append(architecture.layout)
         self.pool.all("open", job, self.groups)
         self.gauges = Gauges(world, self.layouts, self.groups, self.pool, self.ledger)
+        # where a node studies: its notes stay there
+        order = np.argsort([-job.steps(i) for i in range(job.nodes)], kind="stable")
+        self.desk_of = np.argsort(order, kind="stable") % self.pool.workers
 
     def _mode(self, world: World, g: int) -> Mode:
         return choose_mode(world.job, world.samples, g, self.mode, self.chunk, self.pool.workers)
@@ -174,16 +177,25 @@ class Population:
             state[f"ledger/{name}"] = torch.from_numpy(values)
         for node, memory in enumerate(self.memory):
             state |= {f"memory/{node}/{k}": torch.tensor(v) for k, v in memory.items()}
+        for kept in self.pool.all("kept"):
+            state |= {
+                f"notes/{i}/{k}": torch.from_numpy(v.copy()) for i, notes in kept.items() for k, v in notes.items()
+            }
         return state
 
     def restore(self, state: dict[str, Tensor]) -> None:
         mine = self.snapshot()
+        notes: list[dict[int, dict[str, np.ndarray]]] = [{} for _ in range(self.pool.workers)]
         for name, tensor in state.items():
             if name.startswith("memory/"):
                 _, node, key = name.split("/", 2)
                 self.memory[int(node)][key] = int(tensor)
+            elif name.startswith("notes/"):
+                _, node, key = name.split("/", 2)
+                notes[self.desk_of[int(node)]].setdefault(int(node), {})[key] = tensor.numpy()
             else:
                 mine[name].copy_(tensor)
+        self.pool.each("keep", [(noted,) for noted in notes])
 
     def close(self) -> None:
         self.pool.close()

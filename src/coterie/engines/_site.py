@@ -14,6 +14,7 @@ from coterie.contract import Fields, Message, State
 from coterie.engines._gauge import Gauge
 from coterie.engines._job import Indices, Job, Samples
 from coterie.engines._merging import Exchange, Merger, squared_distances
+from coterie.engines._study import RowStudent, study
 from coterie.engines._training import Trainer, stack_height
 
 
@@ -67,6 +68,42 @@ def architectures(job: Job, samples: Samples) -> list[Architecture]:
     return [build(c.name, c.make(), samples.shape, samples.classes, job.device) for c in job.models]
 
 
+Arrays = dict[str, np.ndarray]
+"""Fields on their way to another process: tensors would take a file descriptor each."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A study of one node."""
+
+    group: int
+    row: int
+    name: str
+    heard: dict[int, tuple[Arrays, float, int]]
+    """What it heard: fields, the sender's number of samples, and the round."""
+    to: list[int]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a study."""
+
+    said: list[tuple[Arrays, list[int]]]
+    seconds: float
+    finite: bool
+    """Whether the node's parameters still are."""
+
+
+def packed(fields: Fields) -> Arrays:
+    """Fields as they travel between processes; nothing is copied on the CPU."""
+    return {name: field.detach().cpu().numpy() for name, field in fields.items()}
+
+
+def unpacked(arrays: Arrays, device: str) -> Fields:
+    """Fields that have arrived."""
+    return {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
+
+
 class Site:
     """One of `shares` processes; it takes its own part of every operation on columns, and the rows it is given."""
 
@@ -77,6 +114,8 @@ class Site:
         self.mergers: list[Merger] = []
         self.groups: list[Group] = []
         self.gauges: list[Gauge] = []
+        self.notes: dict[int, dict[str, Tensor]] = {}
+        """What the studies of the nodes that study here keep."""
 
     def load(self, samples: Samples) -> None:
         """Take a data set into view."""
@@ -85,7 +124,7 @@ class Site:
     def open(self, job: Job, groups: list[Group]) -> None:
         """Begin a job."""
         assert self.samples is not None
-        self.rule, self.groups = job.rule.make(), groups
+        self.rule, self.protocol, self.groups, self.notes = job.rule.make(), job.protocol.make(), groups, {}
         made = architectures(job, self.samples)
         self.trainers, self.mergers, self.gauges = [], [], []
         for g, group in enumerate(groups):
@@ -172,6 +211,31 @@ class Site:
                     answers[name] = share(said.new_empty(len(links.rows), said.shape[1]))
                 answers[name][torch.as_tensor(chunk)] = said[: len(chunk)]
         return answers
+
+    def study(self, tasks: list[Task], round: int) -> list[Done]:
+        """Carry these studies out, one after the other."""
+        return [self._study(task, round) for task in tasks]
+
+    def _study(self, task: Task, round: int) -> Done:
+        start, trainer = time.perf_counter(), self.trainers[task.group]
+        device = trainer.job.device
+        heard = {
+            sender: Message(unpacked(fields, device), torch.tensor([size], device=device), number)
+            for sender, (fields, size, number) in task.heard.items()
+        }
+        notes = self.notes.setdefault(int(trainer.nodes[task.row]), {})
+        student = RowStudent(trainer, task.row, round, heard, notes, task.to)
+        said = [(packed(fields), to) for fields, to in study(self.protocol, task.name, student)]
+        finite = bool(trainer.params[task.row].isfinite().all())
+        return Done(said, time.perf_counter() - start, finite)
+
+    def kept(self) -> dict[int, Arrays]:
+        """The notes of the nodes that study here."""
+        return {node: packed(notes) for node, notes in self.notes.items()}
+
+    def keep(self, notes: dict[int, Arrays]) -> None:
+        """Take over what nodes noted before."""
+        self.notes = {node: unpacked(arrays, self.trainers[0].job.device) for node, arrays in notes.items()}
 
     def distances(self, g: int, averages: sp.csr_array) -> tuple[np.ndarray, np.ndarray]:
         """This process's columns of the squared distances to the neighbours' mean and to consensus."""

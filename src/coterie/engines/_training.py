@@ -16,6 +16,7 @@ from coterie.architecture import Architecture
 from coterie.contract import Fields, Layout, Me, Message, State
 from coterie.engines._job import Indices, Job, Samples
 from coterie.engines._traces import tidy
+from coterie.lessons import Loss
 from coterie.objectives import draws
 from coterie.objectives.cross_entropy import cross_entropy
 from coterie.randomness import key
@@ -74,8 +75,8 @@ class Trainer:
     def point(self, row: int, params: Tensor | None = None) -> None:
         self.architecture.point(self.params[row] if params is None else params, self.buffers[row], self.integers[row])
 
-    def train_row(self, row: int, round: int) -> int:
-        """Train one node for a round, in place; gives the number of mini-batches that were computed."""
+    def train_row(self, row: int, round: int, wanted: Loss | None = None) -> int:
+        """Train one node for a round, in place, with the objective or the loss that is wanted; gives its mini-batches."""
         node = int(self.nodes[row])
         caution = _Caution(self, row) if self.job.training.patience and len(self.job.validation[node]) else None
         self.point(row)
@@ -91,7 +92,8 @@ class Trainer:
         steps = 0
         for steps, batch in enumerate(self.job.schedule(node, round), 1):
             where, noise = torch.as_tensor(batch), self._noise(node, round, steps, len(batch))
-            loss = self.objective(module(self.samples.inputs(where)), self.samples.targets(where), me, *noise).mean()
+            x, y = self.samples.inputs(where), self.samples.targets(where)
+            loss = wanted(self.architecture.look, x, y) if wanted else self.objective(module(x), y, me, *noise).mean()
             gradients = torch.autograd.grad(
                 loss if clamp is None else loss.clamp(max=clamp), tensors, materialize_grads=True
             )

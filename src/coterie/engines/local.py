@@ -16,9 +16,9 @@ from coterie.engines._job import Indices
 from coterie.engines._merging import Delivery, Exchange
 from coterie.engines._population import Population
 from coterie.engines._post import Batch, LocalHeard, Packet, Post
-from coterie.engines._site import Links
+from coterie.engines._site import Arrays, Done, Links, Task, packed
 from coterie.lessons import Classroom, Pupil
-from coterie.protocols import Adopt, Answer, Heard, Merge, Observe, Op, Place, Receive, Send, Teach, Train
+from coterie.protocols import Adopt, Answer, Heard, Merge, Observe, Op, Place, Receive, Send, Study, Teach, Train
 
 Asked = list[tuple[int, Any]]
 
@@ -73,6 +73,7 @@ class LocalSession(Population):
             Observe: self._observe,
             Answer: self._answer,
             Teach: self._teach,
+            Study: self._study,
             Merge: self._merge,
             Adopt: self._adopt,
         }
@@ -133,7 +134,6 @@ class LocalSession(Population):
         job, steps = self.world.job, self.evaluating and "steps" in self.world.measures
         for g, _, rows in self._by_group([n for n, _ in asked]):
             self._protect(g, rows)
-            nodes = job.groups[g][rows]
             shares = self._deal(g, rows)
             for share, (seconds, batches, finite) in zip(
                 shares, self.pool.each("train", [(g, share, self.number, steps) for share in shares]), strict=True
@@ -142,10 +142,14 @@ class LocalSession(Population):
                 self.ledger.add("batches", job.groups[g][share], batches)
                 if not finite.all():
                     raise diverged(int(job.groups[g][share[~finite]].min()), self.number)
-            self._changed[nodes] = True
-            if self.evaluating:
-                self._measure(g, rows)
+            self._trained(g, rows)
         return [None] * len(asked)
+
+    def _trained(self, g: int, rows: Indices) -> None:
+        nodes = self.world.job.groups[g][rows]
+        self._changed[nodes] = True
+        if self.evaluating:
+            self._measure(g, rows)
 
     def _observe(self, asked: Asked) -> list[None]:
         for g, _, rows in self._by_group([n for n, _ in asked]):
@@ -349,6 +353,50 @@ class LocalSession(Population):
             size = job.sizes(np.array([pupil])).to(self.device)
             self.post.batches.append(Batch(g, fields, size, self.number, _not_finite(list(fields.values()))))
             packets[pupil] = Packet(len(self.post.batches) - 1, 0, node)
+        return packets
+
+    def _study(self, asked: Asked) -> list[dict[int, Packet]]:
+        trained = [n for n, op in asked if op.trains]
+        training = self._by_group(trained) if trained else []
+        for g, _, rows in training:
+            self._protect(g, rows)
+        pages: dict[tuple[int, int], tuple[Arrays, float, int]] = {}  # one for all who heard it: it travels once
+        tasks: list[list[Task]] = [[] for _ in range(self.pool.workers)]
+        for node, op in asked:
+            heard = {s: self._page(op.heard[s], pages) for s in op.heard or ()}
+            task = Task(int(self.group_of[node]), int(self.row_of[node]), op.name, heard, op.to.tolist())
+            tasks[self.desk_of[node]].append(task)
+        done = [iter(d) for d in self.pool.each("study", [(t, self.number) for t in tasks])]
+        results = [self._studied(node, op, next(done[self.desk_of[node]])) for node, op in asked]
+        for g, _, rows in training:
+            self._trained(g, rows)
+        return results
+
+    def _page(
+        self, packet: Packet, pages: dict[tuple[int, int], tuple[Arrays, float, int]]
+    ) -> tuple[Arrays, float, int]:
+        place = packet.batch, packet.row
+        if place not in pages:
+            batch = self.post.batches[packet.batch]
+            fields = {name: self._field(batch, name)[packet.row] for name in batch.fields}
+            if batch.aliases:  # a study may keep what it heard
+                fields = {name: field.clone() for name, field in fields.items()}
+            pages[place] = packed(fields), float(batch.sizes[packet.row]), batch.round
+        return pages[place]
+
+    def _studied(self, node: int, op: Study, done: Done) -> dict[int, Packet]:
+        self.ledger.add("train_seconds", np.array([node]), done.seconds)
+        if op.trains:
+            self.ledger.add("batches", np.array([node]), self.world.job.steps(node))
+            if not done.finite:
+                raise diverged(node, self.number)
+        packets = dict.fromkeys(op.to.tolist(), Packet(-1, 0, node))
+        for arrays, to in done.said:
+            fields = {name: torch.from_numpy(array).unsqueeze(0) for name, array in arrays.items()}
+            size = self.world.job.sizes(np.array([node]))
+            batch = Batch(int(self.group_of[node]), fields, size, self.number, _not_finite(list(fields.values())))
+            self.post.batches.append(batch)
+            packets |= dict.fromkeys(to, Packet(len(self.post.batches) - 1, 0, node))
         return packets
 
     def _pupil(self, node: int, params: Tensor) -> Pupil:

@@ -110,6 +110,7 @@ class MemorySession:
         for node, peer in self.peers.items():
             state |= {f"peer/{node}/state/{k}": s for k, s in peer.state.items()}
             state |= {f"peer/{node}/memory/{k}": torch.tensor(v) for k, v in peer.memory.items()}
+            state |= {f"peer/{node}/notes/{k}": note.clone() for k, note in peer.notes.items()}
         for name, values in (self.ledger.totals | self.ledger.latest).items():
             state[f"ledger/{name}"] = torch.from_numpy(values)
         return state
@@ -120,10 +121,10 @@ class MemorySession:
             if name.startswith("peer/"):
                 _, node, kind, key = name.split("/", 3)
                 peer = self.peers[int(node)]
-                if kind == "state":
-                    peer.state[key] = tensor
-                else:
+                if kind == "memory":
                     peer.memory[key] = int(tensor)
+                else:
+                    (peer.state if kind == "state" else peer.notes)[key] = tensor
             else:
                 mine[name].copy_(tensor)
 

@@ -1,13 +1,16 @@
 """Lessons: what an aggregator does to the models it was handed. One file each; found by looking.
 
 A lesson maps `{node: Pupil}` to `{node: parameters}`; it may use the aggregator's own data, and pupils may differ in
-architecture.
+architecture. What a node teaches itself is a study, a method of its protocol, which is handed a `Student`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor
+
+from coterie.contract import Fields, Message
 
 
 @dataclass(frozen=True)
@@ -34,3 +37,44 @@ class Classroom:
 
 
 Lesson = Callable[[dict[int, Pupil], Classroom], dict[int, Tensor]]
+
+Look = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""Inputs -> the features that the model's last layer is given, `[B, F]`, and the logits, `[B, C]`."""
+Loss = Callable[[Look, Tensor, Tensor], Tensor]
+"""(the model, inputs, targets) -> what a mini-batch is to make small."""
+Said = dict[int, Fields]
+"""What is to be told to whom: flat tensors. Who is missing, or has no fields, is told nothing."""
+
+
+class Student(Protocol):
+    """A node in a study: its own model, data and notes, and what it heard."""
+
+    node: int
+    seed: int
+    round: int
+    classes: int
+    shape: tuple[int, ...]
+    """Of one sample."""
+    to: list[int]
+    """To whom the study may speak."""
+    heard: dict[int, Message]
+    notes: dict[str, Tensor]
+    """What the protocol's studies keep at this node from round to round, and in checkpoints."""
+
+    @property
+    def data(self) -> Classroom:
+        """One's own training data."""
+        ...
+
+    @property
+    def pupil(self) -> Pupil:
+        """One's own model; a study that learns in a way of its own writes into `pupil.params`."""
+        ...
+
+    def look(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Features and logits of one's own model as it is: eval mode, no gradient."""
+        ...
+
+    def train(self, loss: Loss) -> None:
+        """Train one's own model as in every round, but with this loss: same mini-batches, same optimiser."""
+        ...

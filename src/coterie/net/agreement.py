@@ -103,7 +103,7 @@ def code(trainer: Trainer) -> str:
 
 
 def vocabulary(world: World, node: Node, rounds: int, half: bool) -> Expected:
-    """What neighbours may say: the fields that this rule sends, for every architecture of the configuration."""
+    """What neighbours may say: the fields that rule and protocol send, for every architecture of the configuration."""
     rule, said, always = world.rule, {}, None
     for trainer in node.classmates.values():
         zeros = torch.zeros(trainer.architecture.layout.size)
@@ -126,10 +126,14 @@ def vocabulary(world: World, node: Node, rounds: int, half: bool) -> Expected:
         answer = rule.answer(me, message, RowData(own, node.row))
         answers = {code: {} for code in said}  # other kinds do not answer, and say so
         answers[code(own)] = {name: tensor.numel() for name, tensor in answer.items()}
-    optional = {name for fields in said.values() for name in fields} - (always or set())
+    spoken = {name for fields in said.values() for name in fields}
+    says, samples = getattr(world.protocol, "says", None), world.samples
+    studied = says(samples.shape, samples.classes) if says else {}
+    special = {tag: dict.fromkeys(said, fields) for tag, fields in studied.items()}
+    optional = spoken - (always or set()) | {name for fields in studied.values() for name in fields} - spoken
     tags = getattr(world.protocol, "tags", None)
     return Expected(
-        architectures=lambda tag: answers if tag.endswith(" answer") else said,
+        architectures=lambda tag: special.get(tag) or (answers if tag.endswith(" answer") else said),
         optional=frozenset(optional),
         tags=lambda tag: tags is None or tag in tags,
         half=half,

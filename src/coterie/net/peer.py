@@ -120,9 +120,9 @@ class Running:
         self.node.work = self._work  # type: ignore[method-assign]
         rule, protocol = a.world.rule, a.world.protocol
         keep = bool(getattr(protocol, "keeps", True) or rule.answers)
-        if rule.answers and a.timing.mode == "async":
-            cure = "Choose another rule, or --engine.mode sync."
-            raise ConfigError("a rule that answers each neighbour cannot run asynchronously", cure=cure)
+        if a.timing.mode == "async" and (rule.answers or hasattr(protocol, "says")):
+            cure = "Choose another method, or --engine.mode sync."
+            raise ConfigError("what answers each neighbour or says several things cannot run asynchronously", cure=cure)
         if keep or rule.raw:
             say(self.log, logging.INFO, "this rule or protocol keeps every neighbour's model", models=len(a.numbers))
         spool = a.folder / "spool"

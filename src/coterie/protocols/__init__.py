@@ -5,6 +5,11 @@ touches no tensor, so the simulator, the in-memory peers and a real network run 
 sent in a round is received in it, or lost. A protocol that only merges what it receives says `keeps = False`: then a
 peer need not keep its neighbours' models, but adds them up as they arrive. `tags` names all it uses, if it says so: a
 peer takes nothing else in. A protocol whose settings do not suit every number of nodes says so in `fits(nodes)`.
+
+What is to be done with tensors beyond training and merging stands in methods of the protocol's own, its studies:
+engines call them where the node lives, with all that the node has (`coterie.lessons.Student`), and make packets of what
+they say. A protocol whose studies speak tells beforehand what they may say: `says(shape, classes)` gives for each of
+its own tags every field that can occur, with its number of elements.
 """
 
 from collections.abc import Generator, Mapping
@@ -46,7 +51,7 @@ class Observe:
 
 @dataclass(frozen=True)
 class Send:
-    """Send a packet to some nodes: the rule's message if `packet` is None, else one received, answered or taught.
+    """Send a packet to some nodes: the rule's message if `packet` is None, else one from elsewhere.
 
     `model` sends the bare parameters instead of what the rule says.
     """
@@ -95,5 +100,18 @@ class Teach:
     lesson: Any
 
 
-Op = Train | Observe | Send | Receive | Answer | Merge | Adopt | Teach
+@dataclass(frozen=True)
+class Study:
+    """Let a study look at one's own model, data and notes, and at what was heard; gives a packet for each of `to`.
+
+    `name` is that of the protocol's method. With `trains` it is the node's training of the round, and is measured so.
+    """
+
+    name: str
+    heard: Heard | None = None
+    to: Nodes = field(default_factory=lambda: np.empty(0, np.int64))
+    trains: bool = False
+
+
+Op = Train | Observe | Send | Receive | Answer | Merge | Adopt | Teach | Study
 Round = Generator[Op, Any, None]

@@ -1,0 +1,58 @@
+"""A node at its desk: what a study of its protocol sees and does, in the process where the node's model is."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coterie.contract import Fields, Message
+from coterie.engines._training import Trainer
+from coterie.lessons import Classroom, Loss, Pupil, Said
+
+
+class RowStudent:
+    """One node in a study."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        row: int,
+        round: int,
+        heard: dict[int, Message],
+        notes: dict[str, Tensor],
+        to: list[int],
+    ) -> None:
+        self.trainer, self.row, self.round, self.heard, self.notes, self.to = trainer, row, round, heard, notes, to
+        self.node, self.seed = int(trainer.nodes[row]), trainer.job.seed
+        self.classes, self.shape = trainer.samples.classes, trainer.samples.shape
+
+    @property
+    def data(self) -> Classroom:
+        samples, own = self.trainer.samples, torch.as_tensor(self.trainer.job.train[self.node])
+        return Classroom(samples.inputs(own), samples.targets(own), self.seed, self.round, self.node)
+
+    @property
+    def pupil(self) -> Pupil:
+        architecture, width = self.trainer.architecture, self.trainer.architecture.layout.size
+        size = float(len(self.trainer.job.train[self.node]))
+        params = self.trainer.matrix[self.row]
+        return Pupil(architecture.signature, params, size, lambda p, x: architecture.forward(p[:width], x))
+
+    def look(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        self.trainer.point(self.row)
+        self.trainer.architecture.module.eval()
+        with torch.no_grad():
+            return self.trainer.architecture.look(inputs)
+
+    def train(self, loss: Loss) -> None:
+        self.trainer.train_row(self.row, self.round, loss)
+
+
+def study(protocol: Any, name: str, student: RowStudent) -> list[tuple[Fields, list[int]]]:
+    """Carry out a study; what it says, each with all who are told the same."""
+    said: Said = getattr(protocol, name)(student)
+    distinct: dict[int, tuple[Fields, list[int]]] = {}
+    for to in student.to:
+        if fields := said.get(to):
+            distinct.setdefault(id(fields), (fields, []))[1].append(to)
+    return list(distinct.values())
