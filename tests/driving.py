@@ -42,6 +42,14 @@ SMALL: dict[str, Any] = {
 }
 """Six nodes with some tens of digits each, unlike in number and in kind."""
 
+LIGHT: dict[str, dict[str, Any]] = {"desa": {"name": "desa", "ipc": 2, "steps": 3, "width": 4}}
+"""Protocols that do more than a test can wait for, with less to do."""
+
+
+def light(protocol: str) -> str | dict[str, Any]:
+    """A protocol, with little to do."""
+    return LIGHT.get(protocol, protocol)
+
 
 def own(name: str) -> str:
     """The name of a part in the user's file."""

@@ -119,3 +119,22 @@ class TestLayout:
         found = self.layout.map(formula, x, x)
         assert widths == [6, 1, 4]
         torch.testing.assert_close(found, torch.cat([x[:6] - 2.5, x[6:7] - 6, x[7:] - 8.5]))
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "logistic"])
+def test_features_are_what_the_last_layer_is_given(name: str) -> None:
+    model = build(name, find("models", name).make(), (1, 8, 8), 10, "cpu")
+    x = torch.rand(3, 1, 8, 8)
+    features, logits = model.look(x)
+    *_, last = (m for m in model.module.modules() if isinstance(m, nn.Linear))
+    torch.testing.assert_close(last(features), logits)
+    torch.testing.assert_close(model.module(x), logits)
+    assert not last._forward_pre_hooks
+    (gradient,) = torch.autograd.grad(model.look(x)[1].sum(), last.weight)
+    assert gradient.norm() > 0
+
+
+def test_features_of_a_model_without_a_linear_layer_are_its_logits() -> None:
+    model = Architecture("convolution", nn.Sequential(nn.Conv2d(1, 4, 8), nn.Flatten()))
+    features, logits = model.look(torch.rand(3, 1, 8, 8))
+    assert torch.equal(features, logits)

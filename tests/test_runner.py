@@ -19,6 +19,7 @@ import pytest
 
 from coterie import records, runner
 from coterie.errors import RunError
+from driving import light
 from small import LOOP, SMALL, At, assert_same, interrupt, interrupted, small, timeless
 
 DRIVER = """
@@ -98,9 +99,9 @@ def test_a_run_killed_again_and_again_ends_as_if_nothing_had_happened(tmp_path: 
     assert left == []
 
 
-@pytest.mark.parametrize("protocol", ["relay", "aggregator"])
-def test_other_protocols_resume_too(tmp_path: Path, protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment = small(protocol=protocol, topology="complete", presence=0.8, evaluate=2)
+@pytest.mark.parametrize("protocol", ["relay", "aggregator", "desa"])
+def test_other_protocols_resume_too(tmp_path: Path, protocol: str) -> None:
+    experiment = small(protocol=light(protocol), topology="complete", presence=0.8, evaluate=2)
     interrupted(experiment, tmp_path / "x")
     assert_same(runner.resume(tmp_path / "x"), experiment.run())
 

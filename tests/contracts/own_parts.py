@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from coterie.contract import Data, Fields, Inbox, Me, Message, Rule, State, Term
-from coterie.lessons import Classroom, Pupil
+from coterie.lessons import Classroom, Look, Pupil, Said, Student
 from coterie.parts import find, names
-from coterie.protocols import Merge, Place, Receive, Round, Send, Train
+from coterie.protocols import Merge, Place, Receive, Round, Send, Study, Train
 from coterie.rules.cfa import CFA
 from coterie.rules.cfa_ge import CFAGE
 from coterie.rules.decavg import DecAvg
@@ -142,6 +142,55 @@ class Twice:
             if heard:
                 yield Merge(heard)
         yield Train()
+
+
+@dataclass(frozen=True)
+class Meme:
+    """Each node has a private model beside the one that is merged, and the two learn from each other."""
+
+    tags = ("model", "word")
+
+    def says(self, shape: tuple[int, ...], classes: int) -> dict[str, dict[str, int]]:
+        return {"word": {"confidence": classes}}
+
+    def round(self, place: Place, rule: Rule, start: str) -> Round:
+        words = yield Study("speak", to=place.audience)
+        for to in place.audience:
+            yield Send(place.audience[place.audience == to], "word", words[int(to)])
+        yield Study("learn", (yield Receive(place.neighbours, "word")), trains=True)
+        yield Send(place.audience)
+        heard = yield Receive(place.neighbours)
+        if heard:
+            yield Merge(heard)
+
+    def speak(self, student: Student) -> Said:
+        """To nodes of an even number how sure the model is on average."""
+        said = {"confidence": student.look(student.data.inputs)[1].softmax(-1).mean(0)}
+        return {to: said for to in student.to if to % 2 == 0}
+
+    def learn(self, student: Student) -> Said:
+        forward, row = student.pupil.forward, student.pupil.params
+        private = student.notes.get("private", 0.5 * row.clone())
+        words = [message["confidence"] for message in student.heard.values()]
+        mean = torch.stack(words).mean(0) if words else torch.full((student.classes,), 1 / student.classes)
+
+        def loss(look: Look, x: Tensor, y: Tensor) -> Tensor:
+            nonlocal private
+            features, logits = look(x)
+            leaf = private.detach().requires_grad_()
+            own = forward(leaf, x)
+            (gradient,) = torch.autograd.grad(F.cross_entropy(own, y) + _apart(own, logits.detach()), leaf)
+            private = leaf.detach() - 0.1 * gradient
+            pull = (logits.softmax(-1).mean(0) - mean).square().sum() + 1e-3 * features.square().mean()
+            return F.cross_entropy(logits, y) + _apart(logits, own.detach()) + pull
+
+        student.train(loss)
+        student.notes["private"] = private
+        return {}
+
+
+def _apart(logits: Tensor, teacher: Tensor) -> Tensor:
+    return F.kl_div(F.log_softmax(logits, -1), F.softmax(teacher, -1), reduction="batchmean")
 
 
 def dropout(shape: tuple[int, ...], classes: int, *, p: float = 0.3) -> nn.Module:

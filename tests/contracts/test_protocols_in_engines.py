@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, DivergedError
 from coterie.experiment import Experiment
 from coterie.parts import names
-from driving import Outcome, agree, drive, outcome, own, session, world
+from driving import LIGHT, Outcome, agree, drive, light, outcome, own, session, world
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "connected": {},
@@ -21,6 +21,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "directed": {"topology": {"name": "er", "p": 0.5, "directed": True, "connect": True}, "start": "merge"},
 }
 MIXED = [{"name": "mlp", "sizes": [16]}, {"name": "mlp", "sizes": [32]}]
+PROTOCOLS = [*names("protocols"), own("Twice"), own("Meme")]
 
 
 def ids(name: str) -> str:
@@ -29,18 +30,18 @@ def ids(name: str) -> str:
 
 @functools.cache
 def ran(engine: str, protocol: str, network: str) -> Outcome:
-    return drive(engine, protocol=protocol, **NETWORKS[network])
+    return drive(engine, protocol=light(protocol), **NETWORKS[network])
 
 
 @pytest.mark.parametrize(
     ("engine", "network"), [*(("loop", n) for n in NETWORKS), ("stack", "connected"), ("stack", "failing")]
 )
-@pytest.mark.parametrize("protocol", [*names("protocols"), own("Twice")], ids=ids)
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=ids)
 def test_same_numbers(engine: str, protocol: str, network: str) -> None:
     agree(ran(engine, protocol, network), ran("memory", protocol, network))
 
 
-@pytest.mark.parametrize("protocol", [*names("protocols"), own("Twice")], ids=ids)
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=ids)
 def test_same_numbers_with_worker_processes(protocol: str) -> None:
     agree(ran("workers", protocol, "failing"), ran("memory", protocol, "failing"))
 
@@ -61,6 +62,40 @@ def test_a_protocols_memory_is_kept_in_snapshots(engine: str) -> None:
     agree(resumed, straight, 0)
     memories = [int(v) for k, v in running.snapshot().items() if "memory/" in k]
     assert memories == [2] * 6
+
+
+class TestStudies:
+    """What a node makes of its own data and of what it heard: notes, messages and a loss of its own."""
+
+    @pytest.mark.parametrize("engine", ["loop", "workers", "memory"])
+    @pytest.mark.parametrize("protocol", [LIGHT["desa"], own("Meme")], ids=["desa", "meme"])
+    def test_notes_are_kept_in_snapshots(self, engine: str, protocol: Any) -> None:
+        running, made = session(engine), world(protocol=protocol, links=0.7)
+        running.begin(made)
+        running.round(1, False)
+        middle = {k: v.clone() for k, v in running.snapshot().items()}
+        assert sum("notes/" in name for name in middle) >= made.graph.nodes
+        running.round(2, True)
+        straight, whole = outcome(running, made), running.snapshot()
+        whole = {k: v.clone() for k, v in whole.items() if "seconds" not in k}
+        running.begin(made)
+        running.restore(middle)
+        running.round(2, True)
+        agree(outcome(running, made), straight, 0)
+        again = running.snapshot()
+        assert {k for k in again if "seconds" not in k} == whole.keys()
+        assert all(torch.equal(again[k], v) or v.isnan().any() for k, v in whole.items())
+
+    @pytest.mark.parametrize("engine", ["loop", "workers"])
+    @pytest.mark.parametrize("protocol", [LIGHT["desa"], own("Meme")], ids=["desa", "meme"])
+    def test_models_of_two_kinds(self, engine: str, protocol: Any) -> None:
+        settings = {"protocol": protocol, "model": MIXED, "topology": "complete"}
+        agree(drive(engine, **settings), drive("memory", **settings))
+
+    @pytest.mark.parametrize("engine", ["loop", "memory"])
+    def test_a_study_that_leaves_the_finite_numbers_is_named(self, engine: str) -> None:
+        with pytest.raises(DivergedError, match=r"node \d"):
+            drive(engine, protocol=own("Meme"), lr=1e30)
 
 
 class TestAnswers:

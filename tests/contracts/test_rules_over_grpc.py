@@ -12,12 +12,13 @@ import torch
 
 import peering
 from coterie.engines._node import Node
+from coterie.errors import ConfigError
 from coterie.experiment import Experiment
 from coterie.graph import Graph
 from coterie.net.desk import Timing
 from coterie.net.peer import Running
 from coterie.parts import names
-from driving import ENGINES, SMALL, Outcome, agree, drive, own
+from driving import ENGINES, LIGHT, SMALL, Outcome, agree, drive, own
 from peering import assignments, together
 
 PATIENT = Timing(deadline=60)
@@ -57,6 +58,10 @@ WORLDS: dict[str, dict[str, Any]] = {
     },
     "a lesson that spoils one": {"protocol": {"name": "aggregator", "lesson": own("spoilt")}, "topology": "star"},
     "a protocol of one's own": {"protocol": own("Twice"), "links": 0.7},
+    "anchors": {"protocol": LIGHT["desa"], "model": MIXED},
+    "anchors, failing": {"protocol": LIGHT["desa"], "links": 0.6, "presence": 0.8},
+    "anchors, directed": {"protocol": LIGHT["desa"], "topology": DIRECTED},
+    "studies of one's own": {"protocol": own("Meme"), "links": 0.7, "model": MIXED},
 }
 
 
@@ -203,6 +208,12 @@ def test_asynchronous_peers_learn(rule: str, tmp_path: Path) -> None:
     assert len(ages) > 0
     assert ages.min() >= 0
     assert found.rows["received_bytes"].max() > 0
+
+
+@pytest.mark.parametrize("settings", [{"rule": own("CFAGE")}, {"protocol": LIGHT["desa"]}], ids=["answers", "studies"])
+def test_what_says_several_things_is_not_for_asynchronous_peers(settings: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot run asynchronously"):
+        Peers(tmp_path, timing=Timing("async"), **settings)
 
 
 def test_seeds_differ(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def distil(
 
 
 def _net(shape: torch.Size, width: int, rng: torch.Generator, like: Tensor) -> Callable[[Tensor], Tensor]:
-    """A random net: convolution, instance norm, ReLU and 2×2 mean for images; dense layers with ReLU for the rest."""
+    """A random net: convolution, instance norm, ReLU and 2×2 mean; for what is no image dense layers instead."""
 
     def weights(*size: int) -> Tensor:
         scale = float((2 / prod(size[1:])) ** 0.5)
@@ -60,7 +60,7 @@ def _net(shape: torch.Size, width: int, rng: torch.Generator, like: Tensor) -> C
         def layers(x: Tensor) -> Tensor:
             x = x.flatten(1)
             for w in dense:
-                x = F.relu(F.linear(x, w))
+                x = F.relu(F.layer_norm(F.linear(x, w), (width,)))
             return x
 
         return layers
