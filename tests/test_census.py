@@ -96,3 +96,15 @@ def test_the_estimate_needs_no_scale() -> None:
     me = made.job.me(np.arange(6), 1, Layout(("w",), ((3,),)))
     small, large = (rule._draw(me, torch.full((6, 1), rate)) for rate in (1e2, 1e4))
     torch.testing.assert_close(rule.gain(small), rule.gain(large), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rule", ["decavg", "cfa"])
+def test_the_gain_is_that_of_the_rule(rule: str) -> None:
+    made = world(nodes=12, total=480, rule=rule, topology={"name": "ba", "m": 2})
+    *_, last = survey(made, 4000, 6)
+    np.testing.assert_allclose(last, made.gains, rtol=0.05)
+
+
+def test_nobody_asks_for_a_rule_that_needs_no_gain() -> None:
+    (settings,) = Experiment(**{**SMALL, "rule": "variance_corrected"}).resolved.values()
+    assert gossip(settings) is None

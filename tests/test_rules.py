@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from coterie.contract import Fields, Inbox, Me, Message, Rule, State, Term
+from coterie.contract import Fields, Inbox, Layout, Me, Message, Rule, State, Term
 from coterie.engines import _merging
 from coterie.engines._node import Added, Parcel, StreamInbox
 from coterie.errors import ConfigError
@@ -103,6 +103,18 @@ class TestNumbers:
         close(merge(made("dechw", theta=3), three)[0][0], [0.4, 3.2, 6.0])
         three.round = 3
         assert not torch.allclose(merge(made("dechw", theta=3), three)[0][0], torch.tensor([0.4, 3.2, 6.0]))
+
+    def test_variance_corrected(self, three: Nodes, merge: Merged) -> None:
+        """The first tensor's mean squares are 2.5, 6.5 and 18.5, that of the average 5.2; the second is a bias."""
+        three.layout = Layout(("0.weight", "0.bias"), ((1, 2), (1,)))
+        scale = ((0.1 * 2.5 + 0.3 * 6.5 + 0.6 * 18.5) / 5.2) ** 0.5
+        close(merge(made("variance_corrected"), three)[0][0], [0.4 * scale, 3.2 * scale, 6.0])
+
+    def test_variance_corrected_blows_up_no_noise(self, three: Nodes, merge: Merged) -> None:
+        three.layout = Layout(("0.weight", "0.bias"), ((1, 2), (1,)))
+        three.params[1] = -three.params[0] / 3  # they cancel but for rounding, weighted by 10 and 30
+        active = three.graph.sources != 2
+        close(merge(made("variance_corrected"), three, active)[0][0], [0.0, 0.0, 0.0])
 
     def test_median(self, three: Nodes, merge: Merged) -> None:
         close(merge(made("median"), three)[0], [[1, 2, 4], [2, 0, 2], [0, 4, 4]])
@@ -367,3 +379,40 @@ class TestInbox:
         who = random_nodes(directed=True)
         merge(Curious(), who)
         assert seen == {i: d for i, d in enumerate(who.graph.degree.tolist()) if d}
+
+    @pytest.mark.parametrize("merge", INBOXES)
+    @pytest.mark.parametrize("span", ["coordinate", "model"])
+    def test_shares_are_those_of_the_rows(self, merge: Merged, span: str) -> None:
+        """Rows averaged by their shares are the mean that the inbox itself takes."""
+
+        class Averaging(Rule):
+            raw = True
+
+            def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
+                def mean(own: bool) -> Tensor:
+                    links, sizes = inbox.shares(own)
+                    return (links * sizes * inbox.rows("w", own)).sum(-2) / (links * sizes).sum(-2)
+
+                close(mean(False), inbox.mean("w"), 1e-5)
+                return mean(True), state
+
+        who = random_nodes(directed=True)
+        rule = type("Spanned", (Averaging,), {"span": span})()
+        close(merge(rule, who)[0], merge(made("decavg"), who)[0], 1e-5)
+
+    @pytest.mark.parametrize("merge", INBOXES)
+    def test_a_rule_of_whole_rows_speaks_of_whole_rows(self, merge: Merged) -> None:
+        class Norms(Rule):
+            span = "model"
+
+            def send(self, me: Me, params: Tensor, state: State) -> Fields:
+                return {"w": params, "norm": params.norm(dim=-1, keepdim=True)}
+
+            def lift(self, message: Message) -> dict[str, Term]:
+                return {"w": Term(message["w"]), "norm": Term(message["norm"])}
+
+            def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
+                close(inbox.sum("norm", own=True) - inbox.sum("norm"), params.norm(dim=-1, keepdim=True), 1e-4)
+                return inbox.mean("w", own=True), state
+
+        merge(Norms(), random_nodes())

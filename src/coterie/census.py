@@ -25,12 +25,12 @@ from coterie.randomness import generator
 class Census(Rule):
     """Spread the smallest of everyone's exponentials, which tell sums over the network; models stay as they are.
 
-        r_i = d_i Σ_{j ∈ N_i ∪ i} d_j;   x ~ Exp(1), `samples` of them;   e = x / r_i,   e' = x / r_i²
+        r_i = d_i (ω_ii d_i + Σ_{j ∈ N_i} d_j);   x ~ Exp(1), `samples` of them;   e = x / r_i,   e' = x / r_i²
         Σr ≈ (samples − 1) / Σ min e;   Σr² ≈ (samples − 1) / Σ min e';   gain = Σr / √Σr²
 
     In the first round nodes tell their data sizes d. A minimum told twice or late does no harm, so lost messages only
     delay. Both sums are told by the same x, so that their errors partly cancel. With equal data sizes r_i is the degree
-    plus one, up to a factor that the gain does not see.
+    plus one, up to a factor that the gain does not see. ω_ii is that of the rule that will be merging.
 
     Reference: Badie-Modiri et al., Initialisation and Network Effects in Decentralised Federated Learning, §4.4
     """
@@ -38,6 +38,7 @@ class Census(Rule):
     span = "model"
     raw = True
     samples: int = 4000
+    merging: Rule = field(default_factory=Rule)
 
     def init(self, me: Me, params: Tensor) -> State:
         return {"minima": params.new_zeros(*me.size.shape[:-1], 2 * self.samples)}
@@ -50,14 +51,18 @@ class Census(Rule):
 
     def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
         if "data" in inbox:
-            near = me.size + inbox.mean("data") * me.degree  # who was not heard is taken for an average neighbour
-            return params, {"minima": self._draw(me, me.size * near)}
+            near = inbox.mean("data") * me.degree  # who was not heard is taken for an average neighbour
+            return params, {"minima": self._draw(me, self._rate(me, near))}
         mine = state["minima"]
         if not (mine > 0).all():  # heard nobody in the first round: neighbours have as much data as I, then
-            mine = torch.where(mine > 0, mine, self._draw(me, me.size**2 * (1 + me.degree)))
+            mine = torch.where(mine > 0, mine, self._draw(me, self._rate(me, me.size * me.degree)))
         heard = inbox.rows("minima")
         heard = torch.where(heard > 0, heard, torch.inf)  # who has not drawn yet says nothing
         return params, {"minima": torch.minimum(heard.amin(-2), mine)}
+
+    def _rate(self, me: Me, near: Tensor) -> Tensor:
+        own = self.merging.own_weight(me.size, near, me.degree)
+        return me.size * (near + me.size * (1.0 if own is None else own))
 
     def _draw(self, me: Me, rates: Tensor) -> Tensor:
         nodes = me.node.reshape(-1).tolist()
@@ -101,7 +106,7 @@ class Ready(Choice):
 
 def counting(world: World, samples: int) -> World:
     """The same nodes, data and faults, with nothing to do but to ask around; all have the same small model."""
-    rule = Ready("rules", "census", {"samples": samples}, thing=Census(samples))
+    rule = Ready("rules", "census", {"samples": samples}, thing=Census(samples, world.rule))
     protocol = Ready("protocols", "gossip", thing=Gossip())
     job = replace(
         world.job,

@@ -109,6 +109,10 @@ class Inbox(Protocol):
         """The raw field of everyone heard (oneself last), `[..., count, F]`; for rules with `raw = True`."""
         ...
 
+    def shares(self, own: bool = False) -> tuple[Tensor, Tensor]:
+        """ω and data size of everyone heard, in the order of `rows`, each `[..., count, 1]`; for the same rules."""
+        ...
+
 
 class Data(Protocol):
     """A node's own training data, seen only through gradients."""
@@ -143,6 +147,14 @@ class Rule:
     """Whether `observe` asks for `data.squares`: then training sums up its squared gradients."""
     answers: bool = False
     """Whether each neighbour heard is to be answered, before the merge, with what `answer` says."""
+
+    def own_weight(self, size: Tensor, near: Tensor, count: Tensor) -> Tensor | float | None:
+        """ω_ii, by which one's own data size counts in the average, or None: merging shrinks nothing that a gain mends.
+
+        `near` is Σ ω_ij |D_j| over the `count` neighbours. Only `initialiser = "gain"` asks; a rule whose weights are
+        not known beforehand is taken for DecAvg.
+        """
+        return 1.0
 
     def init(self, me: Me, params: Tensor) -> State:
         """The node's memory before the first round; it may be changed by `observe` and `merge` only."""

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from coterie.census import estimates
+from coterie.contract import Rule
 from coterie.datasets import Dataset
 from coterie.engines import World
 from coterie.engines._job import Indices, Job, Samples, Training
@@ -88,19 +90,20 @@ def build(experiment: Experiment, samples: Samples, seed: int, ask: bool = True)
         labels=_label_shares(labels, train, samples.classes),
         device=_device(e),
     )
+    rule = job.rule.make()
     size = len(samples.test_y)
     some = generator(seed, "test").choice(size, max(1, round(e.test_share * size)), replace=False)
     world = World(
         job=job,
         samples=samples,
         graph=graph,
-        rule=job.rule.make(),
+        rule=rule,
         protocol=job.protocol.make(),
         initialiser=choice("initialiser", e.initialiser),  # type: ignore[arg-type]
         start=e.start or "train",
         links=e.links,
         nodes=e.presence,
-        gains=np.full(len(train), graph.gain([len(t) for t in train], e.links, e.presence)),
+        gains=np.full(len(train), gain(rule, graph, [len(t) for t in train], e.links, e.presence)),
         test=np.sort(some),
         measures=e.measures,
     )
@@ -109,10 +112,20 @@ def build(experiment: Experiment, samples: Samples, seed: int, ask: bool = True)
     return world
 
 
+def gain(rule: Rule, graph: Graph, sizes: ArrayLike, links: float = 1.0, presence: float = 1.0) -> float:
+    """How much a rule's merges shrink independent models; where links or nodes fail, as if own weights stayed alike."""
+    data = np.asarray(sizes, np.float64)
+    size, near, count = (torch.from_numpy(x.astype(np.float64)) for x in (data, graph.matrix() @ data, graph.degree))
+    own = rule.own_weight(size, near, count)
+    return 1.0 if own is None else graph.gain(data, links, presence, np.asarray(own))
+
+
 def gossip(experiment: Experiment) -> dict[str, int] | None:
     """How the gain is to be found out by gossip, if it is."""
     settings = choice("initialiser", experiment.initialiser).settings  # type: ignore[arg-type]
-    if settings.get("estimate") != "gossip":
+    one = torch.ones(1)
+    rule: Rule = choice("rule", experiment.rule).make()  # type: ignore[arg-type]
+    if settings.get("estimate") != "gossip" or rule.own_weight(one, one, one) is None:
         return None
     asking: dict[str, int] = {name: settings[f"gossip_{name}"] for name in ("samples", "rounds")}
     for name, value in asking.items():

@@ -7,10 +7,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from coterie.contract import Rule
 from coterie.graph import Graph, draw
 from coterie.initialisers import Origin, weights
 from coterie.parts import find
+from coterie.rules.cfa import CFA
 from coterie.rules.decavg import DecAvg
+from coterie.rules.dechw import DecHW
+from coterie.rules.variance_corrected import VarianceCorrected
+from coterie.world import gain
 from merging import Nodes, nodes, stacked
 
 
@@ -18,9 +23,9 @@ def network(name: str, n: int, seed: int = 0, **settings: object) -> Graph:
     return draw(find("topologies", name).make(**settings), n, seed, connect=True)
 
 
-def merged(who: Nodes, times: int) -> Nodes:
+def merged(who: Nodes, times: int, rule: Rule | None = None) -> Nodes:
     for _ in range(times):
-        who.params, _ = stacked(DecAvg(), who)
+        who.params, _ = stacked(rule or DecAvg(), who)
     return who
 
 
@@ -88,6 +93,32 @@ class TestGain:
         np.testing.assert_allclose(with_gain, he, rtol=0.03)
         np.testing.assert_allclose(without, he / graph.gain(sizes), rtol=0.03)
 
+    @pytest.mark.parametrize(("name", "settings"), [("ba", {"m": 2}), ("regular", {"k": 4}), ("er", {"p": 0.4})])
+    def test_cfa_has_a_gain_of_its_own(self, name: str, settings: dict[str, object]) -> None:
+        """v_i ∝ d_i k_i Σ_{j∈N_i} d_j, the steady state of w ← w + (w̄ − w)/k."""
+        graph, sizes = network(name, 16, **settings), np.random.default_rng(0).integers(10, 60, 16)
+        v = sizes * graph.degree * (graph.matrix() @ sizes)
+        wanted = gain(CFA(), graph, sizes)
+        assert wanted == pytest.approx(v.sum() / np.linalg.norm(v))
+        assert wanted < 0.98 * graph.gain(sizes) or name == "regular"
+        spread = merged(self.models("he", graph, sizes), 200, CFA()).params.std(dim=1)
+        np.testing.assert_allclose(spread, math.sqrt(2 / 100) / wanted, rtol=0.03)
+
+    def test_rules_that_need_no_gain(self) -> None:
+        graph = network("er", 12, p=0.4)
+        assert gain(DecAvg(), graph, np.ones(12)) == pytest.approx(graph.gain())
+        for rule in ("decdiff", "isolation", "variance_corrected"):
+            assert gain(find("rules", rule).make(), graph, np.ones(12)) == 1.0
+
+    @pytest.mark.parametrize("shape", [0.1, 0.5, 5.0])
+    def test_uneven_curvature_shrinks_less(self, shape: float) -> None:
+        """Weights H/ΣH of gamma-distributed H are Dirichlet: E Σp² = (a + 1)/(n·a + 1), and 1/n if all are equal."""
+        n, d, rng = 10, 40_000, np.random.default_rng(0)
+        who = nodes(rng.normal(size=(n, d)), [1] * n, network("complete", n))
+        who.state = {"h": torch.from_numpy(rng.gamma(shape, size=(n, d))).float(), "seen": torch.ones(n, 1)}
+        found = float(stacked(DecHW(), who)[0].var(dim=1).mean())
+        assert found == pytest.approx((shape + 1) / (n * shape + 1), rel=0.03)
+
     def test_closed_forms(self) -> None:
         assert network("complete", 9).gain() == pytest.approx(3)
         assert network("star", 10).gain() == pytest.approx(28 / math.sqrt(136))
@@ -103,3 +134,41 @@ class TestGain:
             merged(who, 1).params += torch.as_tensor(rng.normal(0, noise, (n, d))).float()
         wanted = start**2 / n + noise**2 * (1 + (rounds - 1) / n)
         assert float(who.params.var(dim=1).mean()) == pytest.approx(wanted, rel=0.02)
+
+
+class TestVarianceCorrection:
+    """Merging that keeps the size of weights, whatever the network, and is plain averaging once models agree."""
+
+    def models(self, name: str, **settings: object) -> Nodes:
+        graph, rng = network(name, 16, **settings), np.random.default_rng(0)
+        return nodes(0.2 * rng.normal(size=(16, 20_000)), rng.integers(10, 60, 16), graph, ((100, 200),))
+
+    @pytest.mark.parametrize(
+        ("name", "settings"), [("ba", {"m": 2}), ("star", {}), ("er", {"p": 0.3}), ("complete", {})]
+    )
+    def test_independent_weights_keep_their_size_all_the_way_to_consensus(
+        self, name: str, settings: dict[str, object]
+    ) -> None:
+        who = self.models(name, **settings)
+        np.testing.assert_allclose(merged(who, 1, VarianceCorrected()).params.std(dim=1), 0.2, rtol=0.03)
+        end = merged(who, 200, VarianceCorrected()).params
+        np.testing.assert_allclose(end.std(dim=1), 0.2, rtol=0.03)
+        torch.testing.assert_close(end, end[:1].expand_as(end), rtol=1e-3, atol=1e-3)
+
+    def test_models_that_agree_are_averaged(self) -> None:
+        """A common part c and a small private part e: the factor is 1 + O(e²/c²)."""
+        who = self.models("er", p=0.4)
+        common = 0.2 * torch.from_numpy(np.random.default_rng(1).normal(size=20_000)).float()
+        who.params = common + 0.01 * who.params
+        corrected, plain = stacked(VarianceCorrected(), who)[0], stacked(DecAvg(), who)[0]
+        factor = corrected.norm(dim=1) / plain.norm(dim=1)
+        assert (factor >= 1 - 1e-6).all()
+        assert (factor <= 1 + 0.01**2).all()
+
+    def test_noise_adds_up_as_at_a_node_alone_and_no_faster(self) -> None:
+        """Merging plus noise each round: mean squares grow by σ² a round, by addition and not by a factor."""
+        who, rng, rounds, noise = self.models("complete"), np.random.default_rng(2), 40, 0.05
+        for _ in range(rounds):
+            who.params += torch.as_tensor(rng.normal(0, noise, who.params.shape)).float()
+            merged(who, 1, VarianceCorrected())
+        assert float(who.params.var(dim=1).mean()) == pytest.approx(0.2**2 + rounds * noise**2, rel=0.03)

@@ -84,10 +84,23 @@ class StackInbox:
         )
         return self.sum(term, own) / (total + (weights[len(weights) - 1].value if own else 0))
 
-    def rows(self, field: str, own: bool = False) -> Tensor:
+    def rows(self, field: str, own: bool = False, part: slice = slice(None)) -> Tensor:
+        heard = self._messages[0][field][self._senders(part)]
+        return torch.cat([heard, self._own_message[field][part].unsqueeze(1)], dim=1) if own else heard
+
+    def shares(self, own: bool = False, part: slice = slice(None)) -> tuple[Tensor, Tensor]:
+        sizes = self._messages[0].size
+        links = torch.from_numpy(self._exchange.deliveries[0].arcs.data).view(len(self._exchange.rows), -1, 1)
+        links, heard = links[part].to(sizes), sizes[self._senders(part)]
+        if not own:
+            return links, heard
+        mine = self._own_message.size[part].unsqueeze(1)
+        return torch.cat([links, torch.ones_like(mine)], dim=1), torch.cat([heard, mine], dim=1)
+
+    def _senders(self, part: slice) -> Tensor:
+        """Whom each row heard, for raw rules, whose rows all heard equally many."""
         arcs = self._exchange.deliveries[0].arcs
-        heard = self._messages[0][field][torch.from_numpy(arcs.indices.astype(np.int64)).view(arcs.shape[0], -1)]
-        return torch.cat([heard, self._own_message[field].unsqueeze(1)], dim=1) if own else heard
+        return torch.from_numpy(arcs.indices.astype(np.int64)).view(arcs.shape[0], -1)[part]
 
     def _with(self, term: str) -> list[Delivery]:
         return [d for d, terms in zip(self._exchange.deliveries, self._terms, strict=True) if term in terms]
@@ -158,7 +171,10 @@ class RowInbox:
         return self._get("mean", term, own)
 
     def rows(self, field: str, own: bool = False) -> Tensor:
-        return self._whole.rows(field, own)[self.part]
+        return self._whole.rows(field, own, self.part)
+
+    def shares(self, own: bool = False) -> tuple[Tensor, Tensor]:
+        return self._whole.shares(own, self.part)
 
     def _get(self, kind: str, term: str, own: bool) -> Tensor:
         if (kind, term, own) not in self._done:
@@ -256,8 +272,20 @@ class Merger:
         params = _cut(self.params, exchange.rows, columns, self.params.shape[1])
         state = {name: _cut(s, exchange.rows, columns, self.params.shape[1]) for name, s in self.state.items()}
         messages = [Message(self._fields(d, columns), self._sizes(d), d.round) for d in exchange.deliveries]
-        own = Message(self.rule.send(me, params, state), me.size, exchange.round)
+        own = Message(self._said(exchange, columns, me, params, state, cache), me.size, exchange.round)
         return StackInbox(self.rule, exchange, messages, own, cache), params, state
+
+    def _said(
+        self, exchange: Exchange, columns: slice, me: Me, params: Tensor, state: State, cache: dict[Any, Any]
+    ) -> Fields:
+        """These columns of what the rows themselves say; a rule of whole rows is asked for them once, and then cut."""
+        if self.rule.span == "coordinate":
+            return self.rule.send(me, params, state)
+        width = self.params.shape[1]
+        if "said" not in cache:
+            whole = {name: _cut(s, exchange.rows, slice(0, width), width) for name, s in self.state.items()}
+            cache["said"] = self.rule.send(me, _cut(self.params, exchange.rows, slice(0, width), width), whole)
+        return {name: f[:, columns] if f.shape[1] == width else f for name, f in cache["said"].items()}
 
     def _fields(self, delivery: Delivery, columns: slice) -> Fields:
         tensors = {name: self.tensor(f) for name, f in delivery.fields.items() if name != "buffers"}

@@ -84,6 +84,8 @@ class Added(Heard):
         self.sums, self.buffers = Sums(), Sums()
         self.messages: list[Message] = []
         """The messages themselves, for rules that ask for them."""
+        self.weights: list[float] = []
+        """The weights of their links."""
 
     def add(self, parcel: Parcel, discount: float = 1.0, answer: bool = False) -> None:
         """Add a message, or a neighbour's answer to one's own."""
@@ -98,6 +100,7 @@ class Added(Heard):
             self.buffers.add({"buffers": Term(parcel.message["buffers"], parcel.message.size)}, link)
         if self.rule.raw:
             self.messages.append(parcel.message)
+            self.weights.append(link)
 
     def __len__(self) -> int:
         return len(self.senders)
@@ -132,6 +135,10 @@ class StreamInbox:
     def rows(self, field: str, own: bool = False) -> Tensor:
         heard = [m[field] for m in self.heard.messages if field in m]
         return torch.stack([*heard, self.own[field]] if own else heard)
+
+    def shares(self, own: bool = False) -> tuple[Tensor, Tensor]:
+        sizes = torch.stack([m.size for m in [*self.heard.messages, *([self.own] if own else [])]])
+        return sizes.new_tensor(self.heard.weights + [1.0] * own).unsqueeze(-1), sizes
 
     def _totals(self, term: str, own: bool) -> tuple[Tensor, Tensor]:
         value, weight = self.heard.sums.values[term], self.heard.sums.weights[term]

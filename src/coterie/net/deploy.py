@@ -20,7 +20,7 @@ from coterie.net.identity import Home
 from coterie.net.peer import CHECKPOINT, Assignment, kept_measures, kept_rows, load_checkpoint
 from coterie.randomness import key
 from coterie.slots import as_table, choice, resolve
-from coterie.world import build, load_samples, network
+from coterie.world import build, gain, load_samples, network
 
 RUN = "run"
 """The folder in a peer's home with its configuration, checkpoint, records, status and log."""
@@ -121,9 +121,10 @@ def _world(settings: Experiment, seed: int, name: str, neighbours: int, architec
         degree=graph.degree,
         labels=own.job.labels.expand(1 + neighbours, -1),
     )
-    gain = network(settings, seed).gain() if as_table(settings.initialiser)["name"] == "gain" else 1.0
-    origin = Origin(seed, key(0, f"peer {name}") >> 1, gain)
-    return replace(own, job=job, graph=graph, gains=np.full(1 + neighbours, gain), origin=origin)
+    known = network(settings, seed) if as_table(settings.initialiser)["name"] == "gain" else None
+    shrinks = gain(own.rule, known, np.ones(known.nodes)) if known else 1.0
+    origin = Origin(seed, key(0, f"peer {name}") >> 1, shrinks)
+    return replace(own, job=job, graph=graph, gains=np.full(1 + neighbours, shrinks), origin=origin)
 
 
 def export(home: Home, path: Path) -> dict[str, str]:

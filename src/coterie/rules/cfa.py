@@ -18,3 +18,6 @@ class CFA(Rule):
 
     def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
         return params + (inbox.mean("w") - params) / inbox.count, state
+
+    def own_weight(self, size: Tensor, near: Tensor, count: Tensor) -> Tensor:
+        return (count - 1).clamp(min=0) * near / size  # one's own share is 1 − 1/count

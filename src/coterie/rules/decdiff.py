@@ -30,3 +30,6 @@ class DecDiff(Rule):
 
         difference = inbox.mean("w") - params
         return params + (me.layout.map(step, difference) if self.norm == "tensor" else step(difference)), state
+
+    def own_weight(self, size: Tensor, near: Tensor, count: Tensor) -> None:
+        return None  # steps of length one hardly shrink a model, and take as long to come back from a blown-up one

@@ -16,3 +16,6 @@ class Isolation(Rule):
 
     def send(self, me: Me, params: Tensor, state: State) -> Fields:
         return {}
+
+    def own_weight(self, size: Tensor, near: Tensor, count: Tensor) -> None:
+        return None  # nothing is merged
