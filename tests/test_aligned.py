@@ -152,7 +152,7 @@ def test_bases_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="not aligned itself"):
         aligned("aligned")
     with pytest.raises(ValueError, match="answers"):
-        aligned(own("CFAGE"))
+        aligned("cfa_ge")
     with pytest.raises(ConfigError, match="unknown rule 'decavgg'"):
         aligned("decavgg")
 

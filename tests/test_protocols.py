@@ -9,7 +9,7 @@ import pytest
 from coterie.contract import Rule
 from coterie.graph import Graph, draw
 from coterie.parts import find, names
-from coterie.protocols import Adopt, Answer, Heard, Merge, Observe, Place, Receive, Send, Study, Teach, Train
+from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Place, Receive, Send, Teach, Train
 
 
 class Came(Heard):
@@ -54,7 +54,7 @@ def script(
                 result = Came([] if deaf else op.senders.tolist())
             case Answer():
                 result = {n: f"answer to {n}" for n in op.heard}
-            case Study():
+            case Exercise():
                 result = {n: f"{op.name} to {n}" for n in op.to.tolist()}
             case Teach():
                 result = {n: f"taught {n}" for n in [*op.heard, at.node]}
@@ -158,8 +158,8 @@ class TestDESA:
     def test_round(self) -> None:
         """Anchors, then logits, one packet for each partner; then training on what came."""
         asked = script("desa", place(LINE, 1))
-        assert kinds(asked) == [Study, Send, Send, Receive, Study, Send, Send, Receive, Study]
-        assert [op.name for op in asked if isinstance(op, Study)] == ["offer", "tell", "learn"]
+        assert kinds(asked) == [Exercise, Send, Send, Receive, Exercise, Send, Send, Receive, Exercise]
+        assert [op.name for op in asked if isinstance(op, Exercise)] == ["offer", "tell", "learn"]
         assert [(op.to.tolist(), op.packet) for op in asked[5:7]] == [([0], "tell to 0"), ([2], "tell to 2")]
         assert asked[1].tag == asked[3].tag != asked[5].tag == asked[7].tag
         assert asked[-1].trains
@@ -167,7 +167,7 @@ class TestDESA:
     def test_only_links_that_go_both_ways(self) -> None:
         oneway = Graph.from_edges(3, [(0, 1), (1, 2), (2, 1)], directed=True)
         assert [op.to.tolist() for op in script("desa", place(oneway, 1)) if isinstance(op, Send)] == [[2], [2]]
-        assert kinds(script("desa", place(oneway, 0))) == [Study, Receive, Study, Receive, Study]
+        assert kinds(script("desa", place(oneway, 0))) == [Exercise, Receive, Exercise, Receive, Exercise]
 
 
 @pytest.mark.parametrize("name", names("protocols"))
@@ -181,7 +181,7 @@ class TestEveryProtocol:
             for node in range(graph.nodes):
                 at = place(graph, node)
                 asked = script(name, at, rule, start, deaf)
-                assert sum(isinstance(op, Train) or (isinstance(op, Study) and op.trains) for op in asked) == 1
+                assert sum(isinstance(op, Train) or (isinstance(op, Exercise) and op.trains) for op in asked) == 1
                 for op in asked:
                     match op:
                         case Send():

@@ -156,7 +156,7 @@ class Shelf:
         for run, tasks in runs.items():
             frames = [self._read(t, method, records.load) for (method, _), t in tasks.items()]
             found[run] = pl.concat([records.empty(), *frames])
-            if getattr(next(iter(tasks.values())).experiment, "measures", ()):
+            if next(iter(tasks.values())).experiment.measures:
                 measured[run] = pl.concat(self._read(t, method, records.measures) for (method, _), t in tasks.items())
         return Harvest(found, measured)
 
@@ -188,8 +188,7 @@ def _carry_out(left: Mapping[str, Task], shelf: Shelf, order: Order, display: Di
         for pipe in pipes:
             _hand_out(pipe, queue, busy, shelf, order, max(1, cores // jobs))
         while busy:
-            for pipe in wait(list(busy)):
-                assert isinstance(pipe, Connection)
+            for pipe in [p for p in wait(list(busy)) if isinstance(p, Connection)]:
                 try:
                     kind, *said = pipe.recv()
                 except (EOFError, OSError):

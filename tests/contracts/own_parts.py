@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from coterie.contract import Data, Fields, Inbox, Me, Message, Rule, State, Term
 from coterie.lessons import Classroom, Look, Pupil, Said, Student
 from coterie.parts import find, names
-from coterie.protocols import Merge, Place, Receive, Round, Send, Study, Train
+from coterie.protocols import Exercise, Merge, Place, Receive, Round, Send, Train
 from coterie.rules.cfa import CFA
 from coterie.rules.cfa_ge import CFAGE
 from coterie.rules.decavg import DecAvg
@@ -154,10 +154,10 @@ class Meme:
         return {"word": {"confidence": classes}}
 
     def round(self, place: Place, rule: Rule, start: str) -> Round:
-        words = yield Study("speak", to=place.audience)
+        words = yield Exercise("speak", to=place.audience)
         for to in place.audience:
             yield Send(place.audience[place.audience == to], "word", words[int(to)])
-        yield Study("learn", (yield Receive(place.neighbours, "word")), trains=True)
+        yield Exercise("learn", (yield Receive(place.neighbours, "word")), trains=True)
         yield Send(place.audience)
         heard = yield Receive(place.neighbours)
         if heard:

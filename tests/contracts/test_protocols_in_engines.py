@@ -93,7 +93,7 @@ class TestStudies:
         agree(drive(engine, **settings), drive("memory", **settings))
 
     @pytest.mark.parametrize("engine", ["loop", "memory"])
-    def test_a_study_that_leaves_the_finite_numbers_is_named(self, engine: str) -> None:
+    def test_an_exercise_that_leaves_the_finite_numbers_is_named(self, engine: str) -> None:
         with pytest.raises(DivergedError, match=r"node \d"):
             drive(engine, protocol=own("Meme"), lr=1e30)
 

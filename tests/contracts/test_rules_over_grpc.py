@@ -61,7 +61,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "anchors": {"protocol": LIGHT["desa"], "model": MIXED},
     "anchors, failing": {"protocol": LIGHT["desa"], "links": 0.6, "presence": 0.8},
     "anchors, directed": {"protocol": LIGHT["desa"], "topology": DIRECTED},
-    "studies of one's own": {"protocol": own("Meme"), "links": 0.7, "model": MIXED},
+    "exercises of one's own": {"protocol": own("Meme"), "links": 0.7, "model": MIXED},
 }
 
 
@@ -210,7 +210,7 @@ def test_asynchronous_peers_learn(rule: str, tmp_path: Path) -> None:
     assert found.rows["received_bytes"].max() > 0
 
 
-@pytest.mark.parametrize("settings", [{"rule": own("CFAGE")}, {"protocol": LIGHT["desa"]}], ids=["answers", "studies"])
+@pytest.mark.parametrize("settings", [{"rule": "cfa_ge"}, {"protocol": LIGHT["desa"]}], ids=["answers", "exercises"])
 def test_what_says_several_things_is_not_for_asynchronous_peers(settings: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot run asynchronously"):
         Peers(tmp_path, timing=Timing("async"), **settings)

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from coterie.contract import Message, Rule, Term
 from coterie.engines import Ledger, World, diverged, foreign
+from coterie.engines._exercise import RowStudent, exercise
 from coterie.engines._job import Indices
 from coterie.engines._site import architectures
-from coterie.engines._study import RowStudent, study
 from coterie.engines._training import RowData, Trainer
 from coterie.initialisers import Origin
 from coterie.lessons import Classroom, Pupil
 from coterie.measures import Steps, layers, spread
-from coterie.protocols import Adopt, Answer, Heard, Merge, Observe, Op, Place, Receive, Send, Study, Teach, Train
+from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Op, Place, Receive, Send, Teach, Train
 
 BLOCK = 1 << 16
 """Numbers that are added up at a time."""
@@ -218,8 +218,8 @@ class Node:
                 self._take(op.packet.message)
             case Teach():
                 return await self.work(lambda: self._teach(op))
-            case Study():
-                return await self.work(lambda: self._study(op))
+            case Exercise():
+                return await self.work(lambda: self._exercise(op))
         return None
 
     async def work(self, what: Callable[[], Any]) -> Any:
@@ -250,13 +250,13 @@ class Node:
         if self.evaluating:
             self.score()
 
-    def _study(self, op: Study) -> dict[int, Parcel]:
+    def _exercise(self, op: Exercise) -> dict[int, Parcel]:
         start, own = time.perf_counter(), self.trainer.architecture.signature
         heard = {sender: parcel.message for sender, parcel in (op.heard or {}).items()}
         student = RowStudent(self.trainer, self.row, self.number, heard, self.notes, op.to.tolist())
         size = self.trainer.me(self.row, 0).size
         packets = dict.fromkeys(student.to, Parcel(self.node, own, Message({}, size, self.number)))
-        for fields, to in study(self.world.protocol, op.name, student):
+        for fields, to in exercise(self.world.protocol, op.name, student):
             packets |= dict.fromkeys(to, Parcel(self.node, own, Message(fields, size, self.number)))
         self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
         if op.trains:

@@ -71,7 +71,7 @@ class Population:
             self.layouts.append(architecture.layout)
         self.pool.all("open", job, self.groups)
         self.gauges = Gauges(world, self.layouts, self.groups, self.pool, self.ledger)
-        # where a node studies: its notes stay there
+        # where a node does its exercises: its notes stay there
         order = np.argsort([-job.steps(i) for i in range(job.nodes)], kind="stable")
         self.desk_of = np.argsort(order, kind="stable") % self.pool.workers
 

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from coterie.architecture import Architecture, build
 from coterie.contract import Fields, Message, State
+from coterie.engines._exercise import RowStudent, exercise
 from coterie.engines._gauge import Gauge
 from coterie.engines._job import Indices, Job, Samples
 from coterie.engines._merging import Exchange, Merger, squared_distances
-from coterie.engines._study import RowStudent, study
 from coterie.engines._training import Trainer, stack_height
 
 
@@ -74,7 +74,7 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Task:
-    """A study of one node."""
+    """An exercise of one node."""
 
     group: int
     row: int
@@ -86,7 +86,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of a study."""
+    """What came of an exercise."""
 
     said: list[tuple[Arrays, list[int]]]
     seconds: float
@@ -115,7 +115,7 @@ class Site:
         self.groups: list[Group] = []
         self.gauges: list[Gauge] = []
         self.notes: dict[int, dict[str, Tensor]] = {}
-        """What the studies of the nodes that study here keep."""
+        """What the exercises of the nodes that are served here keep."""
 
     def load(self, samples: Samples) -> None:
         """Take a data set into view."""
@@ -141,7 +141,7 @@ class Site:
     def train(
         self, g: int, rows: Indices, round: int, steps: bool = False
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Train these rows, noting their `steps` if asked; seconds and mini-batches of each, and whether it is finite."""
+        """Train these rows, noting their `steps` if asked; seconds and batches of each, and whether it is finite."""
         trainer = self.trainers[g]
         seconds: list[float] = []
         batches: list[int] = []
@@ -212,11 +212,11 @@ class Site:
                 answers[name][torch.as_tensor(chunk)] = said[: len(chunk)]
         return answers
 
-    def study(self, tasks: list[Task], round: int) -> list[Done]:
-        """Carry these studies out, one after the other."""
-        return [self._study(task, round) for task in tasks]
+    def exercise(self, tasks: list[Task], round: int) -> list[Done]:
+        """Carry these exercises out, one after the other."""
+        return [self._exercise(task, round) for task in tasks]
 
-    def _study(self, task: Task, round: int) -> Done:
+    def _exercise(self, task: Task, round: int) -> Done:
         start, trainer = time.perf_counter(), self.trainers[task.group]
         device = trainer.job.device
         heard = {
@@ -225,12 +225,12 @@ class Site:
         }
         notes = self.notes.setdefault(int(trainer.nodes[task.row]), {})
         student = RowStudent(trainer, task.row, round, heard, notes, task.to)
-        said = [(packed(fields), to) for fields, to in study(self.protocol, task.name, student)]
+        said = [(packed(fields), to) for fields, to in exercise(self.protocol, task.name, student)]
         finite = bool(trainer.params[task.row].isfinite().all())
         return Done(said, time.perf_counter() - start, finite)
 
     def kept(self) -> dict[int, Arrays]:
-        """The notes of the nodes that study here."""
+        """The notes of the nodes that are served here."""
         return {node: packed(notes) for node, notes in self.notes.items()}
 
     def keep(self, notes: dict[int, Arrays]) -> None:

@@ -76,7 +76,7 @@ class Trainer:
         self.architecture.point(self.params[row] if params is None else params, self.buffers[row], self.integers[row])
 
     def train_row(self, row: int, round: int, wanted: Loss | None = None) -> int:
-        """Train one node for a round, in place, with the objective or the loss that is wanted; gives its mini-batches."""
+        """Train one node for a round, in place, with the objective or the loss that is wanted; gives its batches."""
         node = int(self.nodes[row])
         caution = _Caution(self, row) if self.job.training.patience and len(self.job.validation[node]) else None
         self.point(row)

@@ -18,7 +18,7 @@ from coterie.engines._population import Population
 from coterie.engines._post import Batch, LocalHeard, Packet, Post
 from coterie.engines._site import Arrays, Done, Links, Task, packed
 from coterie.lessons import Classroom, Pupil
-from coterie.protocols import Adopt, Answer, Heard, Merge, Observe, Op, Place, Receive, Send, Study, Teach, Train
+from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Op, Place, Receive, Send, Teach, Train
 
 Asked = list[tuple[int, Any]]
 
@@ -73,7 +73,7 @@ class LocalSession(Population):
             Observe: self._observe,
             Answer: self._answer,
             Teach: self._teach,
-            Study: self._study,
+            Exercise: self._exercise,
             Merge: self._merge,
             Adopt: self._adopt,
         }
@@ -355,7 +355,7 @@ class LocalSession(Population):
             packets[pupil] = Packet(len(self.post.batches) - 1, 0, node)
         return packets
 
-    def _study(self, asked: Asked) -> list[dict[int, Packet]]:
+    def _exercise(self, asked: Asked) -> list[dict[int, Packet]]:
         trained = [n for n, op in asked if op.trains]
         training = self._by_group(trained) if trained else []
         for g, _, rows in training:
@@ -366,8 +366,8 @@ class LocalSession(Population):
             heard = {s: self._page(op.heard[s], pages) for s in op.heard or ()}
             task = Task(int(self.group_of[node]), int(self.row_of[node]), op.name, heard, op.to.tolist())
             tasks[self.desk_of[node]].append(task)
-        done = [iter(d) for d in self.pool.each("study", [(t, self.number) for t in tasks])]
-        results = [self._studied(node, op, next(done[self.desk_of[node]])) for node, op in asked]
+        done = [iter(d) for d in self.pool.each("exercise", [(t, self.number) for t in tasks])]
+        results = [self._exercised(node, op, next(done[self.desk_of[node]])) for node, op in asked]
         for g, _, rows in training:
             self._trained(g, rows)
         return results
@@ -379,12 +379,12 @@ class LocalSession(Population):
         if place not in pages:
             batch = self.post.batches[packet.batch]
             fields = {name: self._field(batch, name)[packet.row] for name in batch.fields}
-            if batch.aliases:  # a study may keep what it heard
+            if batch.aliases:  # an exercise may keep what it heard
                 fields = {name: field.clone() for name, field in fields.items()}
             pages[place] = packed(fields), float(batch.sizes[packet.row]), batch.round
         return pages[place]
 
-    def _studied(self, node: int, op: Study, done: Done) -> dict[int, Packet]:
+    def _exercised(self, node: int, op: Exercise, done: Done) -> dict[int, Packet]:
         self.ledger.add("train_seconds", np.array([node]), done.seconds)
         if op.trains:
             self.ledger.add("batches", np.array([node]), self.world.job.steps(node))

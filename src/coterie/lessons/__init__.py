@@ -1,7 +1,7 @@
 """Lessons: what an aggregator does to the models it was handed. One file each; found by looking.
 
 A lesson maps `{node: Pupil}` to `{node: parameters}`; it may use the aggregator's own data, and pupils may differ in
-architecture. What a node teaches itself is a study, a method of its protocol, which is handed a `Student`.
+architecture. What a node teaches itself is an exercise, a method of its protocol, which is handed a `Student`.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ Said = dict[int, Fields]
 
 
 class Student(Protocol):
-    """A node in a study: its own model, data and notes, and what it heard."""
+    """A node in an exercise: its own model, data and notes, and what it heard."""
 
     node: int
     seed: int
@@ -56,10 +56,10 @@ class Student(Protocol):
     shape: tuple[int, ...]
     """Of one sample."""
     to: list[int]
-    """To whom the study may speak."""
+    """To whom the exercise may speak."""
     heard: dict[int, Message]
     notes: dict[str, Tensor]
-    """What the protocol's studies keep at this node from round to round, and in checkpoints."""
+    """What the protocol's exercises keep at this node from round to round, and in checkpoints."""
 
     @property
     def data(self) -> Classroom:
@@ -68,7 +68,7 @@ class Student(Protocol):
 
     @property
     def pupil(self) -> Pupil:
-        """One's own model; a study that learns in a way of its own writes into `pupil.params`."""
+        """One's own model; an exercise that learns in a way of its own writes into `pupil.params`."""
         ...
 
     def look(self, inputs: Tensor) -> tuple[Tensor, Tensor]:

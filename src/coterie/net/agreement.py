@@ -128,9 +128,9 @@ def vocabulary(world: World, node: Node, rounds: int, half: bool) -> Expected:
         answers[code(own)] = {name: tensor.numel() for name, tensor in answer.items()}
     spoken = {name for fields in said.values() for name in fields}
     says, samples = getattr(world.protocol, "says", None), world.samples
-    studied = says(samples.shape, samples.classes) if says else {}
-    special = {tag: dict.fromkeys(said, fields) for tag, fields in studied.items()}
-    optional = spoken - (always or set()) | {name for fields in studied.values() for name in fields} - spoken
+    exercised = says(samples.shape, samples.classes) if says else {}
+    special = {tag: dict.fromkeys(said, fields) for tag, fields in exercised.items()}
+    optional = spoken - (always or set()) | {name for fields in exercised.values() for name in fields} - spoken
     tags = getattr(world.protocol, "tags", None)
     return Expected(
         architectures=lambda tag: special.get(tag) or (answers if tag.endswith(" answer") else said),

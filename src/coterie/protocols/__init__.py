@@ -6,9 +6,9 @@ sent in a round is received in it, or lost. A protocol that only merges what it 
 peer need not keep its neighbours' models, but adds them up as they arrive. `tags` names all it uses, if it says so: a
 peer takes nothing else in. A protocol whose settings do not suit every number of nodes says so in `fits(nodes)`.
 
-What is to be done with tensors beyond training and merging stands in methods of the protocol's own, its studies:
+What is to be done with tensors beyond training and merging stands in methods of the protocol's own, its exercises:
 engines call them where the node lives, with all that the node has (`coterie.lessons.Student`), and make packets of what
-they say. A protocol whose studies speak tells beforehand what they may say: `says(shape, classes)` gives for each of
+they say. A protocol whose exercises speak tells beforehand what they may say: `says(shape, classes)` gives for each of
 its own tags every field that can occur, with its number of elements.
 """
 
@@ -101,8 +101,8 @@ class Teach:
 
 
 @dataclass(frozen=True)
-class Study:
-    """Let a study look at one's own model, data and notes, and at what was heard; gives a packet for each of `to`.
+class Exercise:
+    """Let an exercise look at one's own model, data and notes, and at what was heard; gives a packet for each of `to`.
 
     `name` is that of the protocol's method. With `trains` it is the node's training of the round, and is measured so.
     """
@@ -113,5 +113,5 @@ class Study:
     trains: bool = False
 
 
-Op = Train | Observe | Send | Receive | Answer | Merge | Adopt | Teach | Study
+Op = Train | Observe | Send | Receive | Answer | Merge | Adopt | Teach | Exercise
 Round = Generator[Op, Any, None]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from coterie.contract import Fields, Rule
 from coterie.lessons import Look, Said, Student
-from coterie.protocols import Place, Receive, Round, Send, Study
+from coterie.protocols import Exercise, Place, Receive, Round, Send
 from coterie.protocols._anchors import contrast, distil, taught
 from coterie.randomness import generator
 
@@ -55,12 +55,12 @@ class DESA:
         partners = np.intersect1d(place.neighbours, place.audience)
         heard = None
         for name, tag in (("offer", "anchors"), ("tell", "logits")):
-            for partner, packet in (yield Study(name, heard, partners)).items():
+            for partner, packet in (yield Exercise(name, heard, partners)).items():
                 yield Send(np.array([partner]), tag, packet)
             heard = yield Receive(partners, tag)
-        yield Study("learn", heard, partners, trains=True)
+        yield Exercise("learn", heard, partners, trains=True)
 
-    # The studies. A node's notes: `anchors n` and their `classes n` of each node n at hand, and who `holds` its own.
+    # The exercises. A node's notes: `anchors n` and their `classes n` of each node n at hand, and who `holds` its own.
 
     def offer(self, student: Student) -> Said:
         """One's own anchors, made in the first round, to those who are not known to have them."""

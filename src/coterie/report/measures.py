@@ -18,7 +18,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodF
 
 from coterie.errors import RunError
 from coterie.measures import SPREADS, STEPS
-from coterie.report.curves import FAINT, INK, LOOK, PALETTE, STILL, _label, _save
+from coterie.report.curves import FAINT, INK, LOOK, PALETTE, STILL, _label, save
 from coterie.report.statistics import complete, mean_ci, methods
 
 ACROSS = 3
@@ -53,7 +53,7 @@ def draw_spread(measures: pl.DataFrame, path: Path) -> Path:
         _entitle(
             figure, "Spread of parameters", f"Solid: σ_ap, over a node's parameters; dashed: σ_an, over nodes{some}"
         )
-        return _save(figure, path)
+        return save(figure, path)
 
 
 def draw_steps(measures: pl.DataFrame, path: Path) -> Path:
@@ -75,7 +75,7 @@ def draw_steps(measures: pl.DataFrame, path: Path) -> Path:
         _finish(panels, chosen["round"], "norm of the change", "cosine")
         note = "Norm of the change in a round, mean over nodes; below: the cosine between training and aggregation"
         _entitle(figure, "Steps in a round", note)
-        return _save(figure, path)
+        return save(figure, path)
 
 
 def draw_told(measures: pl.DataFrame, path: Path, names: tuple[str, ...] = ()) -> Path:
@@ -95,7 +95,7 @@ def draw_told(measures: pl.DataFrame, path: Path, names: tuple[str, ...] = ()) -
         _finish(panels, chosen["round"], "")
         many = chosen["node"].n_unique() > SHOWN
         _entitle(figure, "What the rule tells", "A line per node, first seed" + "; black: the median" * many)
-        return _save(figure, path)
+        return save(figure, path)
 
 
 def plot_measures(measures: pl.DataFrame, folder: Path) -> list[Path]:

@@ -99,7 +99,8 @@ def _runs(scale: Scale) -> dict[str, Experiment]:
             "seeds": tuple(range(5)),
             "evaluate": lasting(1000, 5, 10),
         }
-        sets, alphas = {"mnist": mnist, "fashion": fashion, "cifar10": cifar}, (1.0, 0.5, 0.2)
+        sets = {"mnist": mnist, "fashion": fashion, "cifar10": cifar}
+        alphas: tuple[float, ...] = (1.0, 0.5, 0.2)
     else:
         common |= {"nodes": 20, "batch_size": 25, "seeds": (0, 1, 2), "test_share": 0.1, "total": 2000, "epochs": 2}
         common |= {"rounds": 100, "evaluate": lasting(100, 4, 10)}

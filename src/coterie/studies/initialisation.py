@@ -158,7 +158,7 @@ def _growth(
         runs[f"gain {n}"] = Experiment(**common, rounds=min(with_gain, rounds[n]), methods={"gain": GAIN})
 
     def show(found: Harvest, folder: Path) -> list[Shown]:
-        level = 0.9 * found.records[f"he {sizes[0]}"].filter(pl.col("round") == 1)["test_loss"].mean()  # type: ignore[operator]
+        level = 0.9 * _height(found.records[f"he {sizes[0]}"])
         times = {s: [leaving_times(found.records[f"{s} {n}"], level) for n in sizes] for s in ("he", "gain")}
         fits = {s: exponent(sizes, times[s]) for s in times}
         mu = fits["he"].mean if not math.isnan(fits["he"].mean) else 0.5
@@ -184,6 +184,11 @@ def _growth(
         return [draw_panels(panels, folder / f"plateau-{label}.png"), sheet]
 
     return Exhibit(f"loss by round, {title}", show, runs, scaled)
+
+
+def _height(records: pl.DataFrame) -> float:
+    """The mean test loss after the first round: that of the plateau."""
+    return float(records.filter(pl.col("round") == 1)["test_loss"].mean() or math.nan)  # type: ignore[arg-type]
 
 
 def _fit(fit: Any) -> str:
@@ -379,7 +384,7 @@ def _bounded(scale: Scale, title: str, cases: Mapping[str, Mapping[str, Any]], x
             levels=levels,
         )
         rows = [
-            [c, f"{found.records[c]['round'].max()}", _last(found.records[c], "gain"), f"{best[c]:.3f}"] for c in cases
+            [c, str(found.records[c]["round"].max()), _last(found.records[c], "gain"), f"{best[c]:.3f}"] for c in cases
         ]
         sheet = Sheet("Test loss", ["case", "rounds", "at the end", "best of one model with all data"], rows)
         return [draw_panels([panel], folder / f"effect-of-{name}.png"), sheet]

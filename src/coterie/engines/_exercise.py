@@ -1,4 +1,4 @@
-"""A node at its desk: what a study of its protocol sees and does, in the process where the node's model is."""
+"""A node at its desk: what an exercise of its protocol sees and does, in the process where the node's model is."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from coterie.lessons import Classroom, Loss, Pupil, Said
 
 
 class RowStudent:
-    """One node in a study."""
+    """One node in an exercise."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class RowStudent:
         self.trainer.train_row(self.row, self.round, loss)
 
 
-def study(protocol: Any, name: str, student: RowStudent) -> list[tuple[Fields, list[int]]]:
-    """Carry out a study; what it says, each with all who are told the same."""
+def exercise(protocol: Any, name: str, student: RowStudent) -> list[tuple[Fields, list[int]]]:
+    """Carry out an exercise; what it says, each with all who are told the same."""
     said: Said = getattr(protocol, name)(student)
     distinct: dict[int, tuple[Fields, list[int]]] = {}
     for to in student.to:
