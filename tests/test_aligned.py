@@ -13,7 +13,6 @@ from coterie.contract import Rule, State
 from coterie.errors import ConfigError
 from coterie.graph import Graph
 from coterie.parts import find
-from driving import own
 from merging import Nodes, alone, stacked
 
 Merged = Callable[..., tuple[Tensor, State]]

@@ -41,8 +41,8 @@ class Task:
 
     @cached_property
     def key(self) -> str:
-        """A digest of everything that decides the numbers."""
-        settings = self.experiment.model_dump(exclude={"engine", "data_dir"})
+        """A digest of everything that decides the numbers; a setting that a later version adds does not change it."""
+        settings = self.experiment.model_dump(exclude={"engine", "data_dir"}, exclude_defaults=True)
         return hashlib.sha256(json.dumps([__version__, settings], sort_keys=True).encode()).hexdigest()[:20]
 
 
