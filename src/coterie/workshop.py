@@ -26,6 +26,7 @@ from coterie.errors import CoterieError, DivergedError, RunError
 from coterie.experiment import Experiment
 from coterie.parts import find, unknown
 from coterie.report.sheets import Sheet
+from coterie.slots import EXTRAS, SLOTS
 from coterie.studies import SCALES, Exhibit, Harvest, Shown, matching
 
 FAILED = "failed.txt"
@@ -43,7 +44,19 @@ class Task:
     def key(self) -> str:
         """A digest of everything that decides the numbers; a setting that a later version adds does not change it."""
         settings = self.experiment.model_dump(exclude={"engine", "data_dir"}, exclude_defaults=True)
+        for slot in SLOTS.keys() & settings.keys():
+            settings[slot] = [_unusual(slot, table) for table in _listed(settings[slot])]
         return hashlib.sha256(json.dumps([__version__, settings], sort_keys=True).encode()).hexdigest()[:20]
+
+
+def _listed(tables: Any) -> list[dict[str, Any]]:
+    return list(tables) if isinstance(tables, list | tuple) else [tables]
+
+
+def _unusual(slot: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """A resolved slot without the settings that are at their default."""
+    known = find(SLOTS[slot], table["name"]).parameters | EXTRAS.get(slot, {})
+    return {key: value for key, value in table.items() if key == "name" or value != known[key][1]}
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def _curve(values: np.ndarray, low: np.ndarray | None = None, high: np.ndarray |
 def steps_exhibit(scale: Scale, base: Settings, gain: Settings, he: Settings) -> Exhibit:
     """What training and merging each change in a round, and both spreads, beside the Gaussian model."""
     nodes, k = {"smoke": (16, 8), "laptop": (64, 16), "paper": (256, 32)}[scale]
-    rounds = {"smoke": 40, "laptop": 150, "paper": 2000}[scale]
+    rounds = {"smoke": 40, "laptop": 100, "paper": 2000}[scale]
     common = {**base, "nodes": nodes, "items": {"smoke": 40, "laptop": 80, "paper": 80}[scale], "epochs": 1}
     common |= {"topology": {"name": "regular", "k": k}, "rounds": rounds, "measures": ("spread", "steps")}
     runs = {"he": Experiment(**common, methods={"he": he}), "gain": Experiment(**common, methods={"gain": gain})}
@@ -256,7 +256,7 @@ def _settled(graph: Graph) -> Dynamics:
 def gossip_exhibit(scale: Scale, base: Settings, gain: Settings) -> Exhibit:
     """What nodes find out of the gain by asking their neighbours, and that it serves as well as the exact one."""
     nodes = {"smoke": 16, "laptop": 32, "paper": 64}[scale]
-    items, batches, rounds = {"smoke": (60, 4, 40), "laptop": (512, 8, 100), "paper": (512, 8, 2000)}[scale]
+    items, batches, rounds = {"smoke": (60, 4, 40), "laptop": (512, 8, 60), "paper": (512, 8, 2000)}[scale]
     common = {**base, "nodes": nodes, "items": items, "batches": batches, "rounds": rounds}
     common["topology"] = {"name": "ba", "m": 4}
     asked = {**gain, "initialiser": {"name": "gain", "estimate": "gossip"}}
