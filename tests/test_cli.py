@@ -158,7 +158,7 @@ def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 def test_a_report_that_cannot_be_written_leaves_the_records(
     finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def full(*_: Any) -> Path:
+    def full(*_: Any, **__: Any) -> Path:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("coterie.report.page.write_report", full)
