@@ -105,16 +105,21 @@ class TestNumbers:
         assert not torch.allclose(merge(made("dechw", theta=3), three)[0][0], torch.tensor([0.4, 3.2, 6.0]))
 
     def test_variance_corrected(self, three: Nodes, merge: Merged) -> None:
-        """The first tensor's mean squares are 2.5, 6.5 and 18.5, that of the average 5.2; the second is a bias."""
+        """The unit's weights lie 0.5, 2.5 and 3.5 to both sides of their mean, those of the average 2.9; then a bias."""
         three.layout = Layout(("0.weight", "0.bias"), ((1, 2), (1,)))
-        scale = ((0.1 * 2.5 + 0.3 * 6.5 + 0.6 * 18.5) / 5.2) ** 0.5
-        close(merge(made("variance_corrected"), three)[0][0], [0.4 * scale, 3.2 * scale, 6.0])
+        three.params[1, :2] = torch.tensor([-2.0, 3.0])
+        wide = (0.1 * 0.25 + 0.3 * 6.25 + 0.6 * 12.25) ** 0.5
+        close(merge(made("variance_corrected"), three)[0][0], [1.8 - wide, 1.8 + wide, 6.0])
 
     def test_variance_corrected_blows_up_no_noise(self, three: Nodes, merge: Merged) -> None:
         three.layout = Layout(("0.weight", "0.bias"), ((1, 2), (1,)))
         three.params[1] = -three.params[0] / 3  # they cancel but for rounding, weighted by 10 and 30
         active = three.graph.sources != 2
         close(merge(made("variance_corrected"), three, active)[0][0], [0.0, 0.0, 0.0])
+
+    def test_variance_corrected_averages_what_all_units_have_alike(self, three: Nodes, merge: Merged) -> None:
+        three.layout = Layout(("0.weight", "0.bias"), ((2, 1), (1,)))  # one weight each: no spread but the mean itself
+        close(merge(made("variance_corrected"), three)[0][0], [0.4, 3.2, 6.0])
 
     def test_median(self, three: Nodes, merge: Merged) -> None:
         close(merge(made("median"), three)[0], [[1, 2, 4], [2, 0, 2], [0, 4, 4]])

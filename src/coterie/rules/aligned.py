@@ -174,8 +174,9 @@ def _assign(likeness: Tensor) -> Tensor:
 
 def _inputs(weights: Tensor, order: Tensor) -> Tensor:
     """Weights `[..., units, inputs]` with their inputs in this order; each unit below feeds a block of inputs."""
-    blocks: Tensor = weights.unflatten(-1, (order.shape[-1], -1))
-    return blocks.take_along_dim(order[..., None, :, None], dim=-2).flatten(-2)
+    blocks = weights.unflatten(-1, (order.shape[-1], -1))
+    ordered: Tensor = blocks.take_along_dim(order[..., None, :, None], dim=-2)
+    return ordered.flatten(-2)
 
 
 def _reorder(layers: list[_Layer], orders: list[Tensor], x: Tensor) -> Tensor:

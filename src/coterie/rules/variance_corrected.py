@@ -10,15 +10,16 @@ from coterie.contract import Fields, Inbox, Layout, Me, Message, Rule, State, Te
 
 @dataclass(frozen=True)
 class VarianceCorrected(Rule):
-    """DecAvg, with each weight tensor scaled back to the size that averaging unlike models takes from it.
+    """DecAvg, with the spread of each weight tensor scaled back to what averaging unlike models takes from it.
 
         w̄_i = Σ_j p_ij w_j,   p_ij = ω_ij |D_j| / Σ_k ω_ik |D_k|,   j and k over N_i ∪ {i}
-        w_i ← s·w̄_i,   s = min(√(1 + |N_i|), √(Σ_j p_ij r(w_j)²) / r(w̄_i))   for each tensor, r its root mean square
+        δ(w) = w less the mean of each unit's incoming weights;   r(w) = root mean square of δ(w) over a tensor
+        w_i ← w̄_i + (s − 1) δ(w̄_i),   s = min(√(1 + |N_i|), √(Σ_j p_ij r(w_j)²) / r(w̄_i))   for each tensor
 
     Of independent models s is 1/√Σp², what averaging shrinks them by, and that is at most √(1 + |N_i|); of models that
-    agree it is 1, so the correction ends by itself and nothing need be known of the network. Tensors of one dimension
-    (biases, norms) are averaged only: no signal is multiplied by biases, so none fades with them. A message is longer
-    by one number for each tensor.
+    agree it is 1, so the correction ends by itself and nothing need be known of the network. Units' means are averaged
+    only: they hold what all nodes learn alike at first, which averaging keeps and a factor would blow up. So are tensors
+    of one dimension (biases, norms). A message is longer by one number for each tensor.
 
     Reference: ours; the cause is that of Badie-Modiri et al., Initialisation and Network Effects in Decentralised
     Federated Learning, which corrects the start instead
@@ -30,21 +31,31 @@ class VarianceCorrected(Rule):
         return None  # merging shrinks nothing
 
     def send(self, me: Me, params: Tensor, state: State) -> Fields:
-        return {"w": params, "r": _root_mean_squares(me.layout, params)}
+        return {"w": params, "r": _spreads(me.layout, _deviations(me.layout, params))}
 
     def lift(self, message: Message) -> dict[str, Term]:
         return {"w": Term(message["w"], message.size), "r²": Term(message["r"].square(), message.size)}
 
     def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
         average = inbox.mean("w", own=True)
-        left = _root_mean_squares(me.layout, average)
+        deviations = _deviations(me.layout, average)
+        left = _spreads(me.layout, deviations)
         scale = torch.where(left > 0, inbox.mean("r²", own=True).sqrt() / left, 1.0)
         scale = torch.minimum(scale, (1 + inbox.count).sqrt())  # models that cancel out leave noise: not to be blown up
-        matrix = torch.tensor([len(shape) >= 2 for shape in me.layout.shapes], device=scale.device)
         widths = torch.tensor([b - a for a, b in me.layout.spans], device=scale.device)
-        return average * torch.where(matrix, scale, 1.0).repeat_interleave(widths, dim=-1), state
+        return average + (scale - 1).repeat_interleave(widths, dim=-1) * deviations, state
 
 
-def _root_mean_squares(layout: Layout, x: Tensor) -> Tensor:
-    """How large the numbers of each tensor are, `[..., tensors]`."""
-    return torch.stack([x[..., a:b].square().mean(-1).sqrt() for a, b in layout.spans], dim=-1)
+def _deviations(layout: Layout, x: Tensor) -> Tensor:
+    """Weights less the mean of those that lead to the same unit; zero in tensors of one dimension."""
+    found = torch.zeros_like(x)
+    for shape, (a, b) in zip(layout.shapes, layout.spans, strict=True):
+        if len(shape) >= 2:
+            weights = x[..., a:b].unflatten(-1, (shape[0], -1))
+            found[..., a:b] = (weights - weights.mean(-1, keepdim=True)).flatten(-2)
+    return found
+
+
+def _spreads(layout: Layout, deviations: Tensor) -> Tensor:
+    """The root mean square of each tensor, `[..., tensors]`."""
+    return torch.stack([deviations[..., a:b].square().mean(-1).sqrt() for a, b in layout.spans], dim=-1)
