@@ -105,7 +105,7 @@ class TestNumbers:
         assert not torch.allclose(merge(made("dechw", theta=3), three)[0][0], torch.tensor([0.4, 3.2, 6.0]))
 
     def test_variance_corrected(self, three: Nodes, merge: Merged) -> None:
-        """The unit's weights lie 0.5, 2.5 and 3.5 to both sides of their mean, those of the average 2.9; then a bias."""
+        """The unit's weights lie 0.5, 2.5 and 3.5 to both sides of the mean, those of the average 2.9; then a bias."""
         three.layout = Layout(("0.weight", "0.bias"), ((1, 2), (1,)))
         three.params[1, :2] = torch.tensor([-2.0, 3.0])
         wide = (0.1 * 0.25 + 0.3 * 6.25 + 0.6 * 12.25) ** 0.5

@@ -18,8 +18,8 @@ class VarianceCorrected(Rule):
 
     Of independent models s is 1/√Σp², what averaging shrinks them by, and that is at most √(1 + |N_i|); of models that
     agree it is 1, so the correction ends by itself and nothing need be known of the network. Units' means are averaged
-    only: they hold what all nodes learn alike at first, which averaging keeps and a factor would blow up. So are tensors
-    of one dimension (biases, norms). A message is longer by one number for each tensor.
+    only: they hold what all nodes learn alike at first, which averaging keeps and a factor would blow up. So are
+    tensors of one dimension (biases, norms). A message is longer by one number for each tensor.
 
     Reference: ours; the cause is that of Badie-Modiri et al., Initialisation and Network Effects in Decentralised
     Federated Learning, which corrects the start instead
