@@ -182,7 +182,8 @@ class TestDecHW:
     def test_lite_takes_what_training_computed(self) -> None:
         data = Batches([1.0, 2.0], [3.0, 0.0])
         close(self.observe(made("dechw_lite"), 3, data)["h"], self.observe(made("dechw"), 3, data)["h"])
-        assert set(find("rules", "dechw_lite").parameters) == {"beta", "theta", "accumulate", "trace"}  # no pass to be set up
+        # no pass to be set up
+        assert set(find("rules", "dechw_lite").parameters) == {"beta", "theta", "accumulate", "trace"}
 
     def test_no_gradient_gives_zero(self) -> None:
         assert torch.equal(self.observe(made("dechw"), 2, Batches([0.0, 0.0]))["h"], torch.zeros(2))

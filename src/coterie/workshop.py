@@ -126,9 +126,10 @@ def conduct(order: Order, out: Path, display: Display) -> Iterator[tuple[str, Ex
         left = {key: task for key, task in every.items() if not shelf.holds(key)}
         waiting = dict(wanted)
 
-        def complete() -> Iterator[tuple[str, Exhibit, list[Shown]]]:
+        def complete(rest: bool = False) -> Iterator[tuple[str, Exhibit, list[Shown]]]:
             for label, runs in list(waiting.items()):
-                if all(shelf.holds(t.key) for tasks in runs.values() for t in tasks.values()):
+                # what needs no run is computed here, and would keep the runs of the others waiting
+                if (runs or rest) and all(shelf.holds(t.key) for tasks in runs.values() for t in tasks.values()):
                     del waiting[label]
                     exhibit, harvest = exhibits[label], shelf.harvest(runs)
                     with records.disk(out):
@@ -136,7 +137,7 @@ def conduct(order: Order, out: Path, display: Display) -> Iterator[tuple[str, Ex
                     write_exhibit(out, label, exhibit, shown, cost(harvest))
                     yield label, exhibit, shown
 
-        yield from complete()
+        yield from complete(rest=not left)
         if not left:
             return
         display.begin(
@@ -147,6 +148,7 @@ def conduct(order: Order, out: Path, display: Display) -> Iterator[tuple[str, Ex
         try:
             for _ in _carry_out(left, shelf, order, display):
                 yield from complete()
+            yield from complete(rest=True)
         finally:
             display.end()
 
