@@ -55,8 +55,8 @@ def gain_table(nodes: int) -> Table:
         "equal sizes (closed form)": lambda: Graph(nodes, links.sources, links.targets, links.weights).gain(),
         "data sizes (closed form)": lambda: links.gain(sizes),
         "links fail, equal sizes (closed form)": lambda: links.gain(links=0.5),
-        "directed, weighted (power iteration, 1e-14)": arcs.gain,
-        "links fail, data sizes (quadrature, power iteration)": lambda: links.gain(sizes, links=0.5),
+        "directed, weighted (first eigenvector)": arcs.gain,
+        "links fail, data sizes (quadrature, first eigenvector)": lambda: links.gain(sizes, links=0.5),
     }
     table = Table("gain of", "ratio", title=f"Exact gain / networkx building the graph: {nodes:,} nodes, BA m = 4")
     for name, case in cases.items():

@@ -24,7 +24,7 @@ _DENSE = 500  # up to here all eigenvalues of the dense matrix cost less than a 
 _EXACT = 2000  # up to here the diameter is searched from every node
 _WORDS = 2**22  # of eight bytes, that the search for the diameter may hold at once
 _DRAWS = 1000  # of a graph that should be connected
-_STEPS = 2000  # of power iteration
+_REST = 0.15  # the share of a flow that stays where it is in a step
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,8 +189,8 @@ class Graph:
 
             v_i ∝ d_i (ω_ii d_i + Σ_{k ∈ N_i} ω_ik d_k),
 
-        which is (k_i + 1) / Σ_j (k_j + 1) with equal sizes and weights; for directed ones by power iteration until a
-        step changes v by less than 1e-14 in sum. Where links work with probability `links` and nodes with probability
+        which is (k_i + 1) / Σ_j (k_j + 1) with equal sizes and weights; for directed ones from the
+        first eigenvector, to eleven digits. Where links work with probability `links` and nodes with probability
         `presence`, v is random, and this is its mean: the left fixed vector of `expected_merge_matrix`. With equal
         sizes and weights that is v_i ∝ k_i / (1 − E[1 / (1 + B_i)]), B_i how many of its k_i neighbours a node hears.
         Only a connected graph has a consensus to speak of.
@@ -372,22 +372,34 @@ def _check_arcs(nodes: int, sources: Ints, targets: Ints, weights: Floats) -> No
 
 
 def _left_fixed_vector(merge: csr_array[np.float64], connected: bool) -> Floats:
-    """v with v M = v and sum 1, by power iteration from the uniform vector."""
-    back, nodes, least = merge.T.tocsr(), merge.shape[0], float(merge.diagonal().min())
-    # M and (M − c) / (1 − c) have the same fixed vector, and the second does not linger where nodes mostly keep still
-    still = max(0.0, (least - 0.1) / 0.9) if least < 1 else 0.0
-    found: Floats = np.full(nodes, 1.0 / nodes)
-    for _ in range(_STEPS):
-        last, found = found, np.asarray((back @ found - still * found) / (1.0 - still), np.float64)
-        if np.abs(found - last).sum() < 1e-14:
-            break
-    else:
-        if not connected:
-            raise GraphError("the network has no single steady state", cure="Add links until it is strongly connected.")
-        # long rings mix too slowly to iterate, and are sparse enough to solve: fix v_0 = 1, drop the first equation
-        system = (eye_array(nodes) - back).tocsc()
-        found = np.concatenate([[1.0], spsolve(system[1:, 1:], -system[1:, [0]].toarray()[:, 0])])
-    return np.asarray(found / found.sum(), np.float64)
+    """v with v M = v and sum 1.
+
+    With m_i = 1 − M_ii the flow u_i = v_i m_i is fixed under the moves alone, P_ij = M_ij / m_i, which do not linger
+    where nodes mostly keep to themselves.
+    """
+    if not connected:
+        raise GraphError("the network has no single steady state", cure="Add links until it is strongly connected.")
+    nodes, stays = merge.shape[0], merge.diagonal()
+    if nodes == 1:
+        return np.ones(1)
+    moves = 1.0 - stays
+    onward = (diags_array(1.0 / moves) @ merge - diags_array(stays / moves)).T.tocsr()
+    flow = _first_vector(onward, moves / moves.sum()) if nodes > _DENSE else None
+    if flow is None:  # few nodes, or a long ring, sparse enough to solve: fix u_0 = 1, drop the first equation
+        system = (eye_array(nodes) - onward).tocsc()
+        flow = np.concatenate([[1.0], np.atleast_1d(spsolve(system[1:, 1:], -system[1:, [0]].toarray()[:, 0]))])
+    return np.asarray(flow / moves / (flow / moves).sum(), np.float64)
+
+
+def _first_vector(onward: csr_array[np.float64], start: Floats) -> Floats | None:
+    """The fixed vector of a column-stochastic matrix; None if it mixes too slowly to be iterated."""
+    # a little rest keeps the eigenvalue −1 of bipartite networks from being as large as the first
+    rested = LinearOperator(onward.shape, lambda x: _REST * x + (1.0 - _REST) * (onward @ x), dtype=np.float64)
+    try:
+        _, vectors = eigs(rested, 1, which="LM", v0=start, ncv=20, maxiter=100, tol=1e-12)
+    except ArpackNoConvergence:
+        return None
+    return np.abs(vectors[:, 0].real)
 
 
 def _second_of_symmetric(similar: csr_array[np.float64], first: Floats) -> float:
