@@ -15,8 +15,10 @@ from torch import Tensor
 
 from coterie.contract import Fields, Inbox, Me, Message, Rule, State, Term
 from coterie.engines import World
-from coterie.engines._job import Choice
+from coterie.engines._job import Choice, Job, Samples, Training
 from coterie.engines.local import Local
+from coterie.faults import Faults
+from coterie.graph import Graph
 from coterie.protocols import Merge, Place, Receive, Round, Send
 from coterie.randomness import generator
 
@@ -114,10 +116,50 @@ def counting(world: World, samples: int) -> World:
         rule=rule,
         protocol=protocol,
         groups=(np.sort(np.concatenate(world.job.groups)),),
+        degree=_degree(world),
     )
-    start = Choice("initialisers", "default")
-    made = {"rule": rule.make(), "protocol": protocol.make(), "initialiser": start}
-    return replace(world, job=job, **made, start="train", origin=None, measures=())
+    made = {"rule": rule.make(), "protocol": protocol.make(), "initialiser": Choice("initialisers", "default")}
+    faults = world.faults.founding(world.graph.nodes)
+    return replace(world, job=job, **made, start="train", origin=None, faults=faults, measures=())
+
+
+def _degree(world: World) -> NDArray[np.int64]:
+    """How many each node can hear before the first round."""
+    graph, here = world.graph, world.faults.there(1, world.graph.nodes)
+    return np.bincount(graph.targets[here[graph.sources]], minlength=graph.nodes).astype(np.int64)
+
+
+def on(graph: Graph, seed: int = 0) -> World:
+    """A network by itself as a world, whose nodes have one sample each: to ask around on it."""
+    one, whole = torch.zeros(graph.nodes, 1), np.arange(graph.nodes)
+    label = torch.zeros(graph.nodes, dtype=torch.int64)
+    job = Job(
+        seed=seed,
+        models=(Choice("models", "logistic"),),
+        rule=Choice("rules", "decavg"),
+        protocol=Choice("protocols", "neighbourhood"),
+        objective=Choice("objectives", "cross_entropy"),
+        optimiser=Choice("optimisers", "sgd"),
+        training=Training(epochs=1, batches=None, batch_size=1, clamp=None, keep_optimiser=False),
+        groups=(whole,),
+        train=tuple(whole[[i]] for i in whole),
+        validation=tuple(whole[:0] for _ in whole),
+        degree=graph.degree,
+        labels=torch.ones(graph.nodes, 1),
+        device="cpu",
+    )
+    return World(
+        job=job,
+        samples=Samples(one, label, one[:1], label[:1], classes=1, shape=(1,)),
+        graph=graph,
+        rule=job.rule.make(),
+        protocol=job.protocol.make(),
+        initialiser=Choice("initialisers", "default"),
+        start="train",
+        faults=Faults(seed),
+        gains=np.ones(graph.nodes),
+        test=whole[:1],
+    )
 
 
 def survey(world: World, samples: int, rounds: int) -> Iterator[NDArray[np.float64]]:

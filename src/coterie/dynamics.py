@@ -110,6 +110,8 @@ def simulate(
     init: float = 1.0,
     links: float = 1.0,
     presence: float = 1.0,
+    outage: float | None = None,
+    absence: float | None = None,
     sizes: ArrayLike | None = None,
     own: ArrayLike = 1.0,
     seed: int = 0,
@@ -118,14 +120,15 @@ def simulate(
 
         W ← M W + N,   W_0 ~ N(0, init²),   N ~ N(0, noise²)
 
-    Links and nodes work with the given probabilities in each round. Single precision; memory does not grow with d.
+    Links and nodes work with the given probabilities in each round, their outages of the given mean lengths. Single
+    precision; memory does not grow with d.
 
     Reference: Badie-Modiri et al., Initialisation and Network Effects in Decentralised Federated Learning, §4.2
     """
     _check(dimensions, rounds, noise, init)
     fails = links * presence < 1
-    gain, _ = under_outages(graph, links, presence, sizes, own, rounds=300)
-    merging = graph.failing(seed, sizes, links, presence, own)
+    gain, _ = under_outages(graph, links, presence, sizes, own, outage=outage, absence=absence, rounds=300)
+    merging = graph.failing(seed, sizes, links, presence, own, outage, absence)
     steady = _Product(merging.matrix(0))
     first, second = torch.zeros(rounds + 1, graph.nodes), torch.zeros(rounds + 1, graph.nodes)
     apart = np.zeros(rounds + 1)

@@ -23,7 +23,7 @@ def dynamics_command(tokens: list[str], help: str) -> tuple[Callable[..., int], 
         Flag("--rounds", ("rounds",), int, 100, "how many rounds", flags.EVERYDAY),
         Flag("--noise", ("noise",), float, 0.001, "standard deviation of what training adds", flags.EVERYDAY),
         Flag("--init", ("init",), float, 1.0, "standard deviation at the start", flags.EVERYDAY),
-        *(fields[key] for key in ("links", "presence")),
+        *(fields[key] for key in ("links", "presence", "outage", "absence")),
         Flag("--seed", ("seed",), int, 0, "which draw", flags.EVERYDAY),
         Flag("--draw", ("draw",), str, None, "picture to write (png, pdf or svg)", flags.EVERYDAY, "FILE"),
     ]
@@ -41,7 +41,7 @@ def dynamics_command(tokens: list[str], help: str) -> tuple[Callable[..., int], 
         noise, init = (_number(key, settings.pop(key, usual)) for key, usual in (("noise", 0.001), ("init", 1.0)))
         topology = {"name": family, **settings.pop("topology", {})}
         (experiment,) = Experiment(**settings, topology=topology).resolved.values()
-        chances = {"links": experiment.links, "presence": experiment.presence}
+        chances = {key: getattr(experiment, key) for key in ("links", "presence", "outage", "absence")}
         graph = network(experiment, seed)
         found = simulate(graph, dimensions, experiment.rounds, noise=noise, init=init, seed=seed, **chances)
         print_facts(found.facts())

@@ -81,15 +81,21 @@ def count_nodes(visited: ArrayLike, degrees: ArrayLike) -> float:
 
 def walk(graph: Graph, samples: int, *, stride: int = 10, start: int = 0, seed: int = 0) -> Ints:
     """The nodes that a random walk along the links is at every `stride` steps."""
+    (found,) = walks(graph, np.array([start]), samples, stride=stride, seed=seed)
+    return np.asarray(found, np.int64)
+
+
+def walks(graph: Graph, starts: Ints, samples: int, *, stride: int = 10, seed: int = 0) -> Ints:
+    """The same of a walk from each of these nodes: `[starts, samples]`."""
     if graph.nodes > 1 and not graph.degree.min():
         raise GraphError("a walk cannot leave a node without neighbours", expected="a connected network")
-    first = np.concatenate([[0], np.cumsum(graph.degree)])
-    here, found = start, np.empty(samples, np.int64)
-    for sample, luck in enumerate(generator(seed, "walk", start).random((samples, stride))):
-        for chance in luck.tolist():
-            here = int(graph.sources[first[here] + int(chance * graph.degree[here])]) if graph.nodes > 1 else here
-        found[sample] = here
-    return found
+    first, here, found = np.cumsum(graph.degree) - graph.degree, starts, np.empty((len(starts), samples), np.int64)
+    for step in range(samples * stride if graph.nodes > 1 else 0):
+        luck = uniforms(seed, "walk", starts, step)
+        here = graph.sources[first[here] + (luck * graph.degree[here]).astype(np.int64)]
+        if step % stride == stride - 1:
+            found[:, step // stride] = here
+    return found if graph.nodes > 1 else np.repeat(starts[:, None], samples, axis=1)
 
 
 def under_outages(
@@ -99,18 +105,21 @@ def under_outages(
     sizes: ArrayLike | None = None,
     own: ArrayLike = 1.0,
     *,
+    outage: float | None = None,
+    absence: float | None = None,
     rounds: int = 2000,
     seed: int = 0,
 ) -> tuple[float, float]:
     """1 / √E‖v‖² where links and nodes fail, and its standard error: what models shrink by, fluctuations included.
 
     The weights v of a consensus are what x ← x M_t tends to in law, M_t the merge matrix of a random round. The mean
-    over rounds, the first fifth left out, is that over networks; the error comes from ten batches of rounds.
+    over rounds, the first fifth left out, is that over networks; the error comes from ten batches of rounds, which
+    should be longer than outages are (`outage` and `absence`, if rounds are not independent).
     """
     mean = graph.steady_state(sizes, links, presence, own)
     if links * presence == 1:
         return float(1 / np.linalg.norm(mean)), 0.0
-    chain = graph.failing(seed, sizes, links, presence, own)
+    chain = graph.failing(seed, sizes, links, presence, own, outage, absence)
     here, squares = mean, np.empty(rounds)
     for round in range(rounds):
         here = np.asarray(here @ chain.matrix(round), np.float64)

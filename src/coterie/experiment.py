@@ -21,6 +21,7 @@ from pydantic import (
 
 from coterie import methods as presets
 from coterie.errors import ConfigError
+from coterie.faults import Faults, check_churn
 from coterie.measures import KINDS
 from coterie.parts import find, unknown
 from coterie.slots import SLOTS, as_table, choice, explain, overlay, resolve
@@ -57,6 +58,19 @@ def _rounds(value: Any) -> Any:
     if (isinstance(value, int) and value < 1) or (isinstance(value, tuple) and -1 in value):
         raise ValueError("'log', a number k for every k-th round, or a list of rounds such as 0,10,100")
     return value
+
+
+def _moments(value: Any) -> Any:
+    """`18:10,19:30` and `16-19:10` name nodes and rounds; so does a table."""
+    if not isinstance(value, str):
+        return value
+    found: dict[int, int] = {}
+    for piece in filter(None, (p.strip() for p in value.split(","))):
+        who, _, when = (p.strip() for p in piece.partition(":"))
+        if not when.isdecimal():
+            raise ValueError("nodes and their rounds, such as 18:10,19:30 or 16-19:10")
+        found |= dict.fromkeys(_seeds(who), int(when))
+    return found
 
 
 def _names(value: Any) -> Any:
@@ -110,6 +124,14 @@ class Experiment(BaseModel):
     topology: Slot = Field({"name": "er", "p": 0.2, "connect": True}, description="who is whose neighbour")
     links: float = Field(1.0, gt=0, le=1, description="probability that a link is up in a round")
     presence: float = Field(1.0, gt=0, le=1, description="probability that a node takes part in a round")
+    outage: float | None = Field(None, ge=1, description="mean rounds that a link stays down (else drawn each round)")
+    absence: float | None = Field(None, ge=1, description="mean rounds that a node stays away (else drawn each round)")
+    joins: Annotated[dict[int, int], BeforeValidator(_moments)] = Field(
+        {}, description="nodes that come later, and the first round of each"
+    )
+    leaves: Annotated[dict[int, int], BeforeValidator(_moments)] = Field(
+        {}, description="nodes that go for good, and the first round without each"
+    )
     partition: Slot = Field(
         {"name": "dirichlet", "alpha": 0.5, "min_samples": 10}, description="who holds which samples"
     )
@@ -139,6 +161,8 @@ class Experiment(BaseModel):
             raise explain(error, "", type(self).model_fields, "an experiment") from None
         if self.epochs is not None and self.batches is not None:
             raise ConfigError("epochs and batches exclude each other", cure="Give one of them.")
+        check_churn(self.joins, self.leaves, self.nodes, self.rounds)
+        _ = self.faults(0)
         _ = self.resolved
 
     @property
@@ -209,6 +233,11 @@ class Experiment(BaseModel):
             cure = f"Train for more: --epochs {self.patience + 1}."
             raise ConfigError("early_stopping looks at the loss after each epoch", expected=wanted, got=came, cure=cure)
 
+    def faults(self, seed: int) -> Faults:
+        """What the network suffers with this seed."""
+        joins, leaves = ({}, {}) if self.pooled else (self.joins, self.leaves)
+        return Faults(seed, self.links, self.presence, self.outage, self.absence, joins, leaves)
+
     def evaluated(self) -> list[int]:
         """The rounds after which models are measured; the untrained start (0) and the last always are."""
         if self.evaluate == "log":
@@ -236,7 +265,7 @@ class Experiment(BaseModel):
 def _plain(value: Any) -> Any:
     """Without None (TOML has none) and with lists for tuples."""
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items() if v is not None}
+        return {str(k): _plain(v) for k, v in value.items() if v is not None}
     return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
 
 

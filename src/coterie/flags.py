@@ -38,7 +38,7 @@ OFTEN = (
     "methods",
     "data_dir",
 )
-TEXTUAL = ("seeds", "evaluate", "methods")
+TEXTUAL = ("seeds", "evaluate", "methods", "joins", "leaves")
 """Fields that read a notation of their own."""
 SHORT = ("lr", "momentum")
 """Settings of the optimiser that have a short name."""
@@ -46,7 +46,9 @@ EXTRA_HELP = {
     ("topology", "connect"): "draw again until the network is connected",
     ("topology", "assortativity"): "rewire until the degrees of linked nodes correlate so",
 }
-METAVARS = {"seeds": "SEEDS", "evaluate": "ROUNDS", "methods": "NAMES", "data_dir": "FOLDER"}
+METAVARS = {"seeds": "SEEDS", "evaluate": "ROUNDS", "methods": "NAMES", "data_dir": "FOLDER"} | dict.fromkeys(
+    ("joins", "leaves"), "NODE:ROUND,…"
+)
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,8 @@ def experiment_flags(base: Mapping[str, Any]) -> list[Flag]:
             default = ", ".join(_named(default))
         elif key == "methods":
             default = ", ".join(default)
+        elif isinstance(default, Mapping):
+            default = ",".join(f"{node}:{round}" for node, round in default.items())
         found.append(Flag(_dashed(key), (key,), field.annotation, default, text, group, metavar))
     return sorted(found, key=lambda flag: OFTEN.index(flag.path[0]) if flag.path[0] in OFTEN else len(OFTEN))
 

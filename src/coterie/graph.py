@@ -15,7 +15,8 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs, eigsh
 
 from coterie import outages
 from coterie.errors import GraphError
-from coterie.randomness import generator, uniforms
+from coterie.faults import Faults
+from coterie.randomness import generator
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -217,24 +218,25 @@ class Graph:
         """1 / ‖steady state‖₂: how much merging independent models shrinks them.
 
         Of graphs with failing links or nodes the greatest value there can be: their consensus fluctuates about its
-        mean, and so models shrink a little less (`estimates.under_outages` says how much).
+        mean, and so models shrink a little less (`estimates.under_outages` says how much). Outages that last do
+        not change the mean matrix of a round, but make rounds depend on one another: `under_outages` measures that too.
         """
         return float(1.0 / np.linalg.norm(self.steady_state(sizes, links, presence, own)))
 
-    def active(self, seed: int, round: int, links: float = 1.0, nodes: float = 1.0) -> NDArray[np.bool_]:
+    def active(
+        self,
+        seed: int,
+        round: int,
+        links: float = 1.0,
+        nodes: float = 1.0,
+        outage: float | None = None,
+        absence: float | None = None,
+    ) -> NDArray[np.bool_]:
         """Which arcs carry a message this round, when each link and each node works with a given probability.
 
-        Both arcs of a link work or fail together; a node that fails neither sends nor hears. Both ends of a link can
-        compute its state alone.
+        `outage` and `absence` are the mean lengths in rounds of what fails, as `faults.Faults` has them.
         """
-        _check_chance("links", links)
-        _check_chance("nodes", nodes)
-        first, second = self.sources, self.targets
-        if not self.directed:
-            first, second = np.minimum(first, second), np.maximum(first, second)
-        up = uniforms(seed, "node", np.arange(self.nodes), round) < nodes
-        works: NDArray[np.bool_] = uniforms(seed, "link", first, second, round) < links
-        return works & up[self.sources] & up[self.targets]
+        return Faults(seed, links, nodes, outage, absence).active(self, round)
 
     def failing(
         self,
@@ -243,10 +245,27 @@ class Graph:
         links: float = 1.0,
         presence: float = 1.0,
         own: ArrayLike = 1.0,
+        outage: float | None = None,
+        absence: float | None = None,
     ) -> outages.Rounds:
         """The merge matrix of every round, when only the `active` arcs of that round carry a message."""
         _check_chances(links, presence)
-        return outages.Rounds(self, self._sizes(sizes), self._own(own), links, presence, seed)
+        faults = Faults(seed, links, presence, outage, absence)
+        return outages.Rounds(self, self._sizes(sizes), self._own(own), faults)
+
+    def among(self, nodes: ArrayLike) -> "Graph":
+        """The network of these nodes alone, numbered anew in their order."""
+        chosen = np.asarray(nodes, np.int64)
+        place = np.full(self.nodes, -1)
+        place[chosen] = np.arange(len(chosen))
+        keep = (place[self.sources] >= 0) & (place[self.targets] >= 0)
+        ends = place[self.sources[keep]], place[self.targets[keep]]
+        return Graph(len(chosen), *ends, self.weights[keep], self.directed)
+
+    def parts(self) -> list[Ints]:
+        """The nodes of each connected part (strongly connected if the graph is directed)."""
+        count, which = connected_components(self._matrix, directed=self.directed, connection="strong")
+        return [np.flatnonzero(which == part) for part in range(count)]
 
     @cached_property
     def _heard(self) -> Ints:

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from coterie.faults import Faults
+
 if TYPE_CHECKING:
     from coterie.graph import Graph
 
@@ -24,8 +26,8 @@ class Rounds:
     the same in all rounds; what is not heard has weight 0.
     """
 
-    def __init__(self, graph: "Graph", data: Floats, own: Floats, links: float, presence: float, seed: int) -> None:
-        self.graph, self.links, self.presence, self.seed = graph, links, presence, seed
+    def __init__(self, graph: "Graph", data: Floats, own: Floats, faults: Faults) -> None:
+        self.graph, self.faults = graph, faults
         nodes = np.arange(graph.nodes)
         rows, columns = np.concatenate([graph.targets, nodes]), np.concatenate([graph.sources, nodes])
         self._order = np.lexsort((columns, rows))
@@ -37,8 +39,8 @@ class Rounds:
     def matrix(self, round: int) -> csr_array[np.float64]:
         """M of this round, by rows: who merges, whose model."""
         weights = self._raw
-        if self.links < 1 or self.presence < 1:
-            up = self.graph.active(self.seed, round, self.links, self.presence)
+        if self.faults.fails:
+            up = self.faults.active(self.graph, round)
             weights = weights * np.concatenate([up, np.ones(self.graph.nodes, np.bool_)])[self._order]
         total = np.add.reduceat(weights, self._starts[:-1])
         weights = weights / np.repeat(np.where(total > 0, total, 1.0), np.diff(self._starts))
@@ -74,10 +76,9 @@ def expected_arcs(graph: "Graph", data: Floats, own: Floats, links: float, prese
     scale = np.where(total > 0, total, 1.0)
     weights, mine = weights / scale[at], mine / scale  # every row in units of its whole weight
     starts = np.concatenate([[0], np.cumsum(graph.degree)])
-    return presence * heard * weights * np.concatenate(
-        [_integrals(weights[starts[a] : starts[b]], mine[a:b], graph.degree[a:b], heard) for a, b in _blocks(starts)]
-        or [weights]
-    )
+    cuts = [(a, b, slice(starts[a], starts[b])) for a, b in _blocks(starts)]
+    parts = [_integrals(weights[arcs], mine[a:b], graph.degree[a:b], heard) for a, b, arcs in cuts]
+    return np.asarray(presence * heard * weights * np.concatenate([*parts, weights[:0]]), np.float64)
 
 
 def _blocks(starts: NDArray[np.int64]) -> list[tuple[int, int]]:

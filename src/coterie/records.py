@@ -26,6 +26,7 @@ from urllib.parse import quote
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 from polars.exceptions import PolarsError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -66,24 +67,28 @@ MEASURES: dict[str, Any] = {
 """Columns of the measures. Values of the whole network have no node, those of the whole model no layer."""
 
 
-def rows(method: str, seed: int, round: int, ledger: Ledger) -> pl.DataFrame:
-    """One row per node: what the ledger holds now."""
+def rows(method: str, seed: int, round: int, ledger: Ledger, there: NDArray[np.bool_]) -> pl.DataFrame:
+    """One row per node that is there: what the ledger holds now."""
     columns = {"node": np.arange(ledger.nodes)} | {k: v.copy() for k, v in (ledger.latest | ledger.totals).items()}
     frame = pl.DataFrame(columns).with_columns(
         pl.lit(method).alias("method"), pl.lit(seed).alias("seed"), pl.lit(round).alias("round")
     )
-    return frame.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items()).fill_nan(None)
+    kept = frame.filter(pl.Series(there))
+    return kept.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items()).fill_nan(None)
 
 
 def empty() -> pl.DataFrame:
     return pl.DataFrame(schema=SCHEMA)
 
 
-def measured(method: str, seed: int, round: int, ledger: Ledger) -> pl.DataFrame:
+def measured(
+    method: str, seed: int, round: int, ledger: Ledger, there: NDArray[np.bool_] | None = None
+) -> pl.DataFrame:
     """A row per value that was noted in this round, by node, the whole network last; the ledger is ready for more."""
+    counts = np.ones(ledger.nodes + 1, np.bool_) if there is None else np.append(there, True)
     frames = [pl.DataFrame(schema=MEASURES)]
     for (measure, layer), values in ledger.noted.items():
-        where = np.flatnonzero(np.isfinite(values))
+        where = np.flatnonzero(np.isfinite(values) & counts)
         node = pl.Series("node", where).replace(ledger.nodes, None)
         columns = {"method": method, "seed": seed, "round": round, "layer": layer, "measure": measure}
         frame = pl.DataFrame({"node": node, "value": values[where]}).with_columns(
@@ -260,7 +265,7 @@ def frozen(experiment: Experiment) -> str:
 def _unsays(own: Any, shared: Any) -> bool:
     """Whether a method has nothing where the others have something."""
     if isinstance(own, dict) and isinstance(shared, dict) and own.get("name") == shared.get("name"):
-        return any(_unsays(own[key], shared[key]) for key in own)
+        return any(_unsays(own[key], shared.get(key)) for key in own)
     return own is None and shared is not None
 
 

@@ -141,7 +141,8 @@ class _Runner:
             return self._fleet(session, samples, method, seed)
         rounds, evaluated = settings.rounds, set(settings.evaluated())
         found = self.folder.latest(method, seed) if self.folder else None
-        session.begin(build(settings, samples, seed), found[3] if found else None)
+        world = build(settings, samples, seed)
+        session.begin(world, found[3] if found else None)
         measured = None
         if found:
             last, state, done, _ = found
@@ -150,9 +151,9 @@ class _Runner:
         else:
             last = 0
             session.evaluate()
-            done = records.rows(method, seed, 0, session.ledger)
+            done = records.rows(method, seed, 0, session.ledger, world.there(0))
             if settings.measures:
-                measured = records.measured(method, seed, 0, session.ledger)
+                measured = records.measured(method, seed, 0, session.ledger, world.there(0))
             if self.folder:
                 self.folder.note_plan(method, seed, session.plan)
         clock = _Clock(CHECKPOINT_SECONDS)
@@ -165,9 +166,11 @@ class _Runner:
                     self.folder.keep_rows(method, seed, done, measured)
                 raise
             if number in evaluated:
-                done = pl.concat([done, records.rows(method, seed, number, session.ledger)])
+                fresh = records.rows(method, seed, number, session.ledger, world.there(number))
+                done = pl.concat([done, fresh])
                 if measured is not None:
-                    measured = pl.concat([measured, records.measured(method, seed, number, session.ledger)])
+                    fresh = records.measured(method, seed, number, session.ledger, world.there(number))
+                    measured = pl.concat([measured, fresh])
             self.display.progress(method, seed, number, rounds, _accuracy(done) if number in evaluated else None)
             if self.folder and number < rounds and (self.stopping or clock.due()):
                 with clock:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from coterie.census import estimates
@@ -13,6 +13,7 @@ from coterie.datasets import Dataset
 from coterie.engines import World
 from coterie.engines._job import Indices, Job, Samples, Training
 from coterie.errors import ConfigError
+from coterie.estimates import exponent, from_degrees, from_nodes, walks
 from coterie.experiment import Experiment, data_folder
 from coterie.graph import Graph, draw
 from coterie.partitions import split
@@ -101,15 +102,47 @@ def build(experiment: Experiment, samples: Samples, seed: int, ask: bool = True)
         protocol=job.protocol.make(),
         initialiser=choice("initialiser", e.initialiser),  # type: ignore[arg-type]
         start=e.start or "train",
-        links=e.links,
-        nodes=e.presence,
-        gains=np.full(len(train), gain(rule, graph, [len(t) for t in train], e.links, e.presence)),
+        faults=e.faults(seed),
+        gains=np.ones(len(train)),
         test=np.sort(some),
         measures=e.measures,
     )
-    if ask and (asking := gossip(e)):
+    asking = gossip(e)
+    if asking and ask:
         return replace(world, gains=estimates(world, **asking))
-    return world
+    return replace(world, gains=_gains(e, world))
+
+
+def _gains(e: Experiment, world: World) -> NDArray[np.float64]:
+    """What each node takes the gain to be, as the initialiser estimates it.
+
+    Only who is there from the beginning: who joins later meets models that agree already, and averaging with them
+    takes nothing away.
+    """
+    settings = choice("initialiser", e.initialiser).settings  # type: ignore[arg-type]
+    gains, founders = np.ones(world.job.nodes), np.flatnonzero(world.there(1))
+    network, sizes = world.graph.among(founders), np.array([len(world.job.train[i]) for i in founders])
+    match settings.get("estimate"):
+        case "size":
+            gains[founders] = believed_size(e, len(founders))
+        case "degrees":
+            nodes = settings["assumed_nodes"] or len(founders)
+            visited = walks(network, np.arange(len(founders)), settings["degree_samples"], seed=world.job.seed)
+            gains[founders] = [from_degrees(network.degree[row], nodes, walked=len(founders) > 1) for row in visited]
+        case _:
+            for part in network.parts():  # more than one only where those are missing who will join
+                gains[founders[part]] = gain(world.rule, network.among(part), sizes[part], e.links, e.presence)
+    return gains
+
+
+def believed_size(experiment: Experiment, nodes: int) -> float:
+    """The gain by the number of nodes and the exponent of their network's family, right or wrong."""
+    settings = choice("initialiser", experiment.initialiser).settings  # type: ignore[arg-type]
+    power = settings["exponent"]
+    if power is None:
+        topology = choice("topology", experiment.topology)  # type: ignore[arg-type]
+        power = exponent(topology.name, **topology.settings)
+    return from_nodes(settings["assumed_nodes"] or nodes, power)
 
 
 def gain(rule: Rule, graph: Graph, sizes: ArrayLike, links: float = 1.0, presence: float = 1.0) -> float:

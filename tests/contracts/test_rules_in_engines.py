@@ -18,6 +18,7 @@ SOURCES = Graph.from_edges(6, [(0, 1), (1, 2), (2, 1), (0, 2), (3, 2), (3, 4), (
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "failing": {"links": 0.6, "presence": 0.7, "start": "merge"},
+    "churn": {"joins": {4: 2, 5: 3}, "leaves": {0: 3}, "links": 0.8, "outage": 2.0, "start": "merge"},
     "directed": {"topology": {"name": "er", "p": 0.5, "directed": True, "weights": "uniform", "connect": True}},
     "with sources": {"graph": SOURCES, "start": "merge", "links": 0.8},
     "with a loner": {"graph": LONER, "start": "merge"},

@@ -13,8 +13,10 @@ from torch import Tensor
 from coterie.contract import Rule
 from coterie.engines._job import Choice, Indices, Job, Samples
 from coterie.errors import ConfigError, DivergedError
+from coterie.faults import Faults
 from coterie.graph import Graph
 from coterie.initialisers import Origin
+from coterie.protocols import Place
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,7 @@ class World:
     protocol: Any
     initialiser: Choice
     start: str
-    links: float
-    nodes: float
+    faults: Faults
     gains: NDArray[np.float64]
     """What each node multiplies its first weights with, if its initialiser does."""
     test: Indices
@@ -38,6 +39,18 @@ class World:
     """Where the nodes start, if not as their numbers say: a peer alone with its neighbours has no number of its own."""
     measures: tuple[str, ...] = ()
     """What is measured beside the columns of the ledger: some of `coterie.measures.KINDS`."""
+
+    def there(self, round: int) -> NDArray[np.bool_]:
+        """Who belongs to the network in this round."""
+        return self.faults.there(round, self.job.nodes)
+
+    def place(self, node: int, round: int, memory: dict[str, int]) -> Place:
+        """Where a node stands in this round, among those who are there."""
+        near, far = self.graph.neighbours(node), self.graph.audience(node)
+        if self.faults.churns:
+            here = self.faults.there(round, self.graph.nodes)
+            near, far = near[here[near]], far[here[far]]
+        return Place(node, near, far, round, self.job.seed, memory)
 
 
 @dataclass

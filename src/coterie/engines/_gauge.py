@@ -65,11 +65,11 @@ class Gauge:
         )
         return [{name: float(value) for name, value in t.items()} for t in told]
 
-    def apart(self) -> None:
-        """The standard deviation of each column over all rows, of this share of the columns."""
-        params, out = self.trainer.params, self.group.apart
+    def apart(self, some: Indices) -> None:
+        """The standard deviation of each column over some rows, of this share of the columns."""
+        params, out = [self.trainer.params[row] for row in some.tolist()], self.group.apart
         assert out is not None
-        rows, width = params.shape
+        rows, width = len(params), len(out)
         for start in range(COLUMNS * self.share, width, COLUMNS * self.shares):
             columns = slice(start, min(start + COLUMNS, width))
             mean, squares = torch.zeros_like(out[columns]), torch.zeros_like(out[columns])
@@ -94,11 +94,12 @@ class Gauges:
     """All measures of a job: asked of every process, brought together in the ledger."""
 
     def __init__(self, world: World, layouts: list[Layout], groups: "list[Group]", pool: "Pool", ledger: Ledger):
-        self.kinds, self.job = world.measures, world.job
+        self.kinds, self.job, self.world, self.there = world.measures, world.job, world, world.there(0)
         self.layouts, self.groups, self.pool, self.ledger = layouts, groups, pool, ledger
 
-    def begin(self) -> None:
+    def begin(self, round: int) -> None:
         """A round begins that will be measured."""
+        self.there = self.world.there(round)
         if "steps" in self.kinds:
             for g in range(len(self.groups)):
                 self.pool.all("gauge", g, "begin")
@@ -109,7 +110,7 @@ class Gauges:
             return
         self._spread(g, rows, "sigma_ap", "sigma_ap_merged")  # nothing may be merged, as in round 0
         if len(self.groups) == 1:  # nodes of different architectures have no parameter in common
-            self.pool.all("gauge", g, "apart")
+            self.pool.all("gauge", g, "apart", np.flatnonzero(self.there[self.job.groups[g]]))
             apart = self.groups[g].apart
             assert apart is not None
             for layer, value in zip(layers(self.layouts[g]), tensor_means(apart, self.layouts[g]), strict=True):

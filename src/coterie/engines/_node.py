@@ -18,7 +18,7 @@ from coterie.engines._training import RowData, Trainer
 from coterie.initialisers import Origin
 from coterie.lessons import Classroom, Pupil
 from coterie.measures import Steps, layers, spread
-from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Op, Place, Receive, Send, Teach, Train
+from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Op, Receive, Send, Teach, Train
 
 BLOCK = 1 << 16
 """Numbers that are added up at a time."""
@@ -179,14 +179,12 @@ class Node:
 
     async def round(self, number: int, transport: Transport, reachable: Iterable[int], evaluate: bool) -> None:
         """Drive the protocol's generator for one round; with `evaluate`, the model is scored after its training."""
-        graph, world = self.world.graph, self.world
+        world = self.world
         self.number, self.transport, self.reachable, self.evaluating = number, transport, set(reachable), evaluate
         if self.steps and evaluate:
             self.steps.begin(self.params)
-        place = Place(
-            self.node, graph.neighbours(self.node), graph.audience(self.node), number, world.job.seed, self.memory
-        )
-        generator = world.protocol.round(place, world.rule, world.start)
+        self.place = world.place(self.node, number, self.memory)
+        generator = world.protocol.round(self.place, world.rule, world.start)
         if self.trainer.squares is not None:
             self.trainer.squares[self.row] = 0
         value = None
@@ -208,7 +206,7 @@ class Node:
             case Receive():
                 return await self.transport.receive(self.node, op.senders.tolist(), op.tag)
             case Answer():
-                audience = self.world.graph.audience(self.node).tolist()
+                audience = self.place.audience.tolist()
                 return await self.work(lambda: {to: self._answer(op.heard.get(to)) for to in audience})
             case Merge():
                 await self.work(lambda: self._merge(op))

@@ -84,6 +84,9 @@ class Population:
     def _share(self, tensor: Tensor) -> Tensor:
         return tensor.share_memory_() if self.device == "cpu" else tensor.to(self.device)
 
+    number: int
+    """The round at work; 0 before the first."""
+
     # Who does what.
 
     def _by_group(self, nodes: list[int]) -> list[tuple[int, Indices, Indices]]:
@@ -115,9 +118,11 @@ class Population:
     # Measuring.
 
     def evaluate(self) -> None:
-        self.evaluating, self._changed = True, np.zeros(self.world.job.nodes, bool)
-        for g in range(len(self.groups)):
-            self._measure(g, np.arange(len(self.groups[g].matrix)))
+        self.evaluating, self._changed, self.number = True, np.zeros(self.world.job.nodes, bool), 0
+        for g, nodes in enumerate(self.world.job.groups):
+            rows = np.flatnonzero(self.world.there(0)[nodes])
+            if len(rows):
+                self._measure(g, rows)
 
     def _measure(self, g: int, rows: Indices) -> None:
         """Score these rows as they are now, on the test samples and on their own validation data."""
@@ -128,8 +133,9 @@ class Population:
             scores = self._score(g, rows, None)
             latest["validation_accuracy"][nodes], latest["validation_loss"][nodes] = scores["accuracy"], scores["loss"]
         latest["merged_accuracy"][nodes] = latest["test_accuracy"][nodes]
-        averages = self._averages(g)
-        parts = self.pool.all("distances", g, averages)
+        here = self.world.there(self.number)[self.world.job.groups[g]]
+        averages = self._averages(g, here)
+        parts = self.pool.all("distances", g, averages, None if here.all() else np.flatnonzero(here))
         for name, squares in zip(
             ("neighbourhood_distance", "consensus_distance"), zip(*parts, strict=True), strict=True
         ):
@@ -158,10 +164,13 @@ class Population:
         back = np.argsort(np.argsort(rows, kind="stable"), kind="stable")
         return {k: np.concatenate([f[k] for f in found if f])[order][back] for k in ("accuracy", "loss", "f1")}
 
-    def _averages(self, g: int) -> sp.csr_array:
-        """Row-stochastic weights of each row's neighbours of its own architecture."""
+    def _averages(self, g: int, here: np.ndarray) -> sp.csr_array:
+        """Row-stochastic weights of each row's neighbours of its own architecture, of those who are there."""
         nodes = self.world.job.groups[g]
         near = sp.csr_array(self.world.graph.matrix()[nodes][:, nodes]).astype(np.float32)
+        if not here.all():
+            near = sp.csr_array(near @ sp.diags_array(here.astype(np.float32)))
+            near.eliminate_zeros()
         total: np.ndarray = np.asarray(near.sum(1)).ravel()
         return sp.csr_array(sp.diags_array(1 / np.where(total > 0, total, 1)).astype(np.float32) @ near)
 

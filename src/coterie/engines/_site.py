@@ -237,10 +237,10 @@ class Site:
         """Take over what nodes noted before."""
         self.notes = {node: unpacked(arrays, self.trainers[0].job.device) for node, arrays in notes.items()}
 
-    def distances(self, g: int, averages: sp.csr_array) -> tuple[np.ndarray, np.ndarray]:
-        """This process's columns of the squared distances to the neighbours' mean and to consensus."""
+    def distances(self, g: int, averages: sp.csr_array, here: Indices | None) -> tuple[np.ndarray, np.ndarray]:
+        """This process's columns of the squared distances to the neighbours' mean and to the mean of these rows."""
         params = self.mergers[g].params
-        return squared_distances(params, averages, *self._columns(params.shape[1]))
+        return squared_distances(params, averages, *self._columns(params.shape[1]), here)
 
     def gauge(self, g: int, what: str, *args: Any) -> Any:
         """This process's share of a measure."""

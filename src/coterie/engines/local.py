@@ -18,7 +18,7 @@ from coterie.engines._population import Population
 from coterie.engines._post import Batch, LocalHeard, Packet, Post
 from coterie.engines._site import Arrays, Done, Links, Task, packed
 from coterie.lessons import Classroom, Pupil
-from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Op, Place, Receive, Send, Teach, Train
+from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Op, Receive, Send, Teach, Train
 
 Asked = list[tuple[int, Any]]
 
@@ -60,13 +60,11 @@ class LocalSession(Population):
         for group in self.groups:
             if group.squares is not None:
                 group.squares.zero_()
-        active = None
-        if world.links < 1 or world.nodes < 1:
-            active = world.graph.active(world.job.seed, number, world.links, world.nodes)
+        active = world.faults.active(world.graph, number) if world.faults.fails else None
         self.post = Post(world.graph, active)
         self._changed, self._received = np.zeros(world.job.nodes, bool), np.zeros(world.job.nodes, np.int64)
         if evaluate:
-            self.gauges.begin()
+            self.gauges.begin(number)
         handlers: dict[type, Callable[[Asked], list[Any]]] = {
             Send: self._send,
             Train: self._train,
@@ -77,7 +75,10 @@ class LocalSession(Population):
             Merge: self._merge,
             Adopt: self._adopt,
         }
-        generators = {i: world.protocol.round(self._place(i), world.rule, world.start) for i in range(world.job.nodes)}
+        generators = {
+            i: world.protocol.round(world.place(i, number, self.memory[i]), world.rule, world.start)
+            for i in np.flatnonzero(world.there(number)).tolist()
+        }
         pending: dict[type, Asked] = defaultdict(list)
         ready: list[tuple[int, Any]] = [(i, None) for i in generators]
         while generators:
@@ -100,10 +101,6 @@ class LocalSession(Population):
             start = time.perf_counter()
             self.gauges.end(number)
             self._bill("evaluate_seconds", np.arange(world.job.nodes), start)
-
-    def _place(self, i: int) -> Place:
-        graph = self.world.graph
-        return Place(i, graph.neighbours(i), graph.audience(i), self.number, self.world.job.seed, self.memory[i])
 
     def _receive(self, pending: dict[type, Asked], deadline: bool) -> list[tuple[int, Heard]]:
         """Hand over what has come to those who have all they wait for.

@@ -84,22 +84,25 @@ class MemorySession:
     def round(self, number: int, evaluate: bool) -> None:
         asyncio.run(self._round(number, evaluate))
         if evaluate:
-            for peer in self.peers.values():
+            for peer in self._there(number):
                 peer.score(merged=True)
 
+    def _there(self, number: int) -> list[Node]:
+        return [self.peers[node] for node in np.flatnonzero(self.world.there(number)).tolist()]
+
     async def _round(self, number: int, evaluate: bool) -> None:
-        graph, transport = self.world.graph, MemoryTransport(len(self.peers), self.ledger)
-        active = graph.active(self.world.job.seed, number, self.world.links, self.world.nodes)
+        graph, there = self.world.graph, self._there(number)
+        transport, active = MemoryTransport(len(there), self.ledger), self.world.faults.active(graph, number)
 
         async def one(peer: Node) -> None:
             reachable = graph.targets[active & (graph.sources == peer.node)].tolist()
             await peer.round(number, transport, reachable, evaluate)
             transport.leave()
 
-        await asyncio.gather(*map(one, self.peers.values()))
+        await asyncio.gather(*map(one, there))
 
     def evaluate(self) -> None:
-        for peer in self.peers.values():
+        for peer in self._there(0):
             peer.score()
 
     def snapshot(self) -> dict[str, Tensor]:

@@ -1,8 +1,9 @@
 """An uncoordinated start that survives averaging."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from annotated_types import Ge
 from torch import nn
 
 from coterie.initialisers import Origin, weights
@@ -15,7 +16,10 @@ def gain(
     *,
     base: str = "he",
     factor: float = 1.0,
-    estimate: Literal["exact", "gossip"] = "exact",
+    estimate: Literal["exact", "gossip", "size", "degrees"] = "exact",
+    assumed_nodes: Annotated[int, Ge(1)] | None = None,
+    exponent: float | None = None,
+    degree_samples: Annotated[int, Ge(1)] = 100,
     gossip_rounds: int = 10,
     gossip_samples: int = 4000,
 ) -> None:
@@ -23,9 +27,11 @@ def gain(
 
         W ← g·W,   g = factor / ‖v_steady‖₂,   v_steady the stationary vector of the network's averaging
 
-    Biases are not scaled. With `estimate = "gossip"` each node uses an estimate of its own, for which it asks its
-    neighbours during `gossip_rounds` before the first round. Needs models to be merged once before the first training,
-    and the loss to be clamped.
+    Biases are not scaled. What a node knows of g is `exact`, or an estimate: by `gossip`, for which it asks its
+    neighbours during `gossip_rounds` before the first round; by `size`, n^exponent, the exponent that theory gives the
+    network's family unless it is said; by the `degrees` that a random walk from it met. `assumed_nodes` and `exponent`
+    may be wrong on purpose. Who joins later starts from the base. Needs models to be merged once before the first
+    training, and the loss to be clamped.
 
     Reference: Badie-Modiri et al., Initialisation and Network Effects in Decentralised Federated Learning, Eqs. 3–5
     """

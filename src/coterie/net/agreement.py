@@ -34,6 +34,10 @@ SHARED = (
     "rounds",
     "links",
     "presence",
+    "outage",
+    "absence",
+    "joins",
+    "leaves",
 )
 """Settings that neighbours must have in common; what is not here is each peer's own business."""
 

@@ -20,7 +20,7 @@ from coterie.net.identity import Home
 from coterie.net.peer import CHECKPOINT, Assignment, kept_measures, kept_rows, load_checkpoint
 from coterie.randomness import key
 from coterie.slots import as_table, choice, resolve
-from coterie.world import build, gain, load_samples, network
+from coterie.world import believed_size, build, gain, load_samples, network
 
 RUN = "run"
 """The folder in a peer's home with its configuration, checkpoint, records, status and log."""
@@ -91,8 +91,8 @@ def _one(experiment: Experiment, method: str | None) -> tuple[str, Experiment]:
 
 
 def _check(settings: Experiment) -> None:
-    if settings.links < 1 or settings.presence < 1:
-        cure = "Remove links and presence: real networks fail by themselves; `coterie up` and `coterie run` have them."
+    if settings.faults(0).fails:
+        cure = "Remove links, presence, joins and leaves: real networks fail by themselves; `coterie up` has them."
         raise ConfigError("faults are injected where the whole network is known", cure=cure)
     if getattr(choice("protocol", settings.protocol).make(), "keeps", True):  # type: ignore[arg-type]
         cure = 'Set protocol = "neighbourhood"; `coterie up` and `coterie run` have the others.'
@@ -121,10 +121,23 @@ def _world(settings: Experiment, seed: int, name: str, neighbours: int, architec
         degree=graph.degree,
         labels=own.job.labels.expand(1 + neighbours, -1),
     )
-    known = network(settings, seed) if as_table(settings.initialiser)["name"] == "gain" else None
-    shrinks = gain(own.rule, known, np.ones(known.nodes)) if known else 1.0
+    shrinks = _gain(own, settings, seed)
     origin = Origin(seed, key(0, f"peer {name}") >> 1, shrinks)
     return replace(own, job=job, graph=graph, gains=np.full(1 + neighbours, shrinks), origin=origin)
+
+
+def _gain(own: World, settings: Experiment, seed: int) -> float:
+    """What a peer takes the gain to be before it asks anybody."""
+    initialiser = as_table(settings.initialiser)
+    if initialiser["name"] != "gain":
+        return 1.0
+    if initialiser["estimate"] == "degrees":
+        cure = 'Set initialiser.estimate to "gossip" or "size".'
+        raise ConfigError("a peer that knows its neighbours alone cannot sample the network's degrees", cure=cure)
+    if initialiser["estimate"] == "size":
+        return believed_size(settings, settings.nodes)
+    known = network(settings, seed)
+    return gain(own.rule, known, np.ones(known.nodes))
 
 
 def export(home: Home, path: Path) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import statistics
 import time
 from collections import deque
@@ -107,6 +108,8 @@ class Desk:
         self.audible: set[int] = set()
         """Whom injected faults let through this round."""
         self.changed = asyncio.Event()
+        self.here: Callable[[int, int], bool] = lambda neighbour, round: True
+        """Whether a neighbour belongs to the network in a round."""
         self.missed: Callable[[int], None] = lambda sender: None
         self.staleness: list[int] = []
         self._boxes: dict[tuple[int, str], Box] = {}
@@ -173,19 +176,21 @@ class Desk:
 
     def _rounds(self) -> tuple[int, int]:
         """The round of the foremost neighbour that is sound, and the one that more than half of all have reached."""
-        there = [n for n in self.neighbours.values() if n.alive and n.sound is not False]
+        # who sits this round out may be past it before this peer has begun it
+        near = [n for s, n in self.neighbours.items() if self.here(s, self.round)]
+        there = [n for n in near if n.alive and n.sound is not False]
         rounds = sorted((n.round for n in there), reverse=True)
         first = max((n.round for n in there if n.sound), default=0)
         return first, rounds[len(rounds) // 2] if rounds else 0
 
-    async def abreast(self, round: int) -> None:
-        """Let neighbours at work come within reach of this round, until the deadline.
+    async def abreast(self, round: int, sits: bool = False, patient: bool = False) -> None:
+        """Let neighbours at work come within reach of this round, until the deadline; `patient` knows none.
 
         Where a link is down, or goes one way only, no message keeps a peer from running away from its neighbours, and
-        they would miss its later messages or skip rounds to follow it.
+        they would miss its later messages or skip rounds to follow it. Who `sits` the round out follows them.
         """
-        start, deadline = time.monotonic(), self.deadline
-        while (behind := self._behind(round)) and time.monotonic() < start + deadline:
+        start, deadline = time.monotonic(), math.inf if patient else self.deadline
+        while (behind := self._behind(round, sits, patient)) and time.monotonic() < start + deadline:
             self.changed.clear()
             await happens(self.changed, 0.2)
         self._stood = 0.0 if behind else time.monotonic() - start
@@ -193,13 +198,14 @@ class Desk:
         for sender in behind:
             self._miss(sender)
 
-    def _behind(self, round: int) -> list[int]:
+    def _behind(self, round: int, sits: bool, patient: bool) -> list[int]:
         """Neighbours to be waited for before this round begins."""
-        if self.timing.mode == "async":
+        if self.timing.mode == "async" and not patient:
             return []
-        return [
-            s for s, n in self.neighbours.items() if self._awaited(s) and not n.finished and n.round + AHEAD < round
-        ]
+        awaited = {s: n for s, n in self.neighbours.items() if self._awaited(s) and not n.finished}
+        if not patient:  # who sits the round out follows by itself
+            awaited = {s: n for s, n in awaited.items() if self.here(s, round)}
+        return [s for s, n in awaited.items() if n.round + (0 if sits and self.here(s, round) else AHEAD) < round]
 
     @property
     def company(self) -> bool:

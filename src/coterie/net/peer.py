@@ -127,6 +127,7 @@ class Running:
             say(self.log, logging.INFO, "this rule or protocol keeps every neighbour's model", models=len(a.numbers))
         spool = a.folder / "spool"
         self.desk = Desk(self.node, a.numbers.values(), a.timing, a.settings.rounds, spool, keep, a.half)
+        self.desk.here = lambda neighbour, round: bool(a.world.there(round)[neighbour])
         codes = {code(t): signature for signature, t in self.node.classmates.items()}
         common = {PHASE: a.phase, "seed": a.seed, "engine.mode": a.timing.mode, "engine.half": a.half}
         self.agreement = Agreement(shared(a.settings, **common), codes)
@@ -179,11 +180,16 @@ class Running:
         evaluated = set(a.settings.evaluated())
         number = done
         while number < rounds:
-            await self.desk.abreast(number + 1)
+            # Who is not there yet, or no more, has no round of its own to go by: it keeps pace with the others.
+            was, is_ = self._there(number), self._there(number + 1)
+            await self.desk.abreast(number + 1, sits=not is_, patient=not (was and is_))
             # An asynchronous peer goes at its own pace, once it is back where the others are.
             front = self.desk.front() if a.timing.mode == "sync" or number == done else 0
             number = min(max(number + 1, front), rounds)
-            await self._round(number, number in evaluated)
+            if self._there(number):
+                await self._round(number, number in evaluated)
+            else:
+                await self._sit_out(number)
         self.status.state = "finished"
         await self.links.announce(rounds, finished=True)
         await self._work(self._write_records)
@@ -212,12 +218,21 @@ class Running:
             self.desk.changed.clear()
             await happens(self.desk.changed, 0.2)
 
+    def _there(self, number: int) -> bool:
+        return bool(self.a.world.there(number)[self.a.node])
+
+    async def _sit_out(self, number: int) -> None:
+        """A round without this peer: it neither trains nor speaks, and its neighbours know."""
+        self.desk.begin(number, ())
+        self.status.round, self.status.state = number, "away"
+        await self.links.announce(number)
+
     async def _round(self, number: int, evaluate: bool) -> None:
         a, node = self.a, self.a.node
         graph, skipped = a.world.graph, number - self.status.round - 1
         if skipped > 0:
             say(self.log, logging.INFO, "catching up", round=number, skipped=skipped)
-        active = graph.active(a.world.job.seed, number, a.world.links, a.world.nodes)
+        active = a.world.faults.active(graph, number)
         self.desk.begin(number, graph.sources[active & (graph.targets == node)].tolist())
         self.status.round, self.status.state = number, "training"
         self.status.deadline_seconds = self.desk.deadline
@@ -245,7 +260,7 @@ class Running:
         say(self.log, level, "round", round=number, accuracy=self.status.accuracy, deadline=self.desk.deadline)
 
     def _record(self, number: int) -> None:
-        fresh = records.rows(self.a.method, self.a.seed, number, self.ledger)
+        fresh = records.rows(self.a.method, self.a.seed, number, self.ledger, self.a.world.there(number))
         self.rows = pl.concat([self.rows, fresh.filter(pl.col("node") == self.a.node)])
         if self.measures is not None:
             self.measures = pl.concat(
@@ -297,8 +312,9 @@ class Running:
     def _restore(self) -> int:
         """The round of the checkpoint, 0 if there is none."""
         if not self._file.exists():
-            self.node.score()
-            self._record(0)
+            if self._there(0):
+                self.node.score()
+                self._record(0)
             return 0
         about, state, self.rows = load_checkpoint(self._file)
         if about["identity"] != self._identity:

@@ -19,7 +19,7 @@ from coterie.net.watch import Watch, table
 
 __all__ = ["FILE", "Neighbour", "State", "Status", "Watch", "announce", "metrics", "read", "serve", "table"]
 
-State = Literal["waiting", "training", "exchanging", "finished", "stopped"]
+State = Literal["waiting", "training", "exchanging", "away", "finished", "stopped"]
 
 FILE = "status.json"
 ERRORS = 20

@@ -174,9 +174,17 @@ def _ends(finished: pl.DataFrame) -> pl.DataFrame:
             f1=pl.col("test_f1").mean(),
             loss=pl.col("test_loss").mean(),
             sent_bytes=pl.col("sent_bytes").mean(),
-            sent_bytes_total=pl.when(bytes_known).then(pl.col("sent_bytes").sum()),
+            known=bytes_known,
         )
+        .join(_all_bytes(finished), on=["method", "seed"], how="left", maintain_order="left")
+        .with_columns(sent_bytes_total=pl.when("known").then("sent_bytes_total"))
     )
+
+
+def _all_bytes(finished: pl.DataFrame) -> pl.DataFrame:
+    """What all nodes of a seed have sent, also those that have left: rows hold totals, so the last of each counts."""
+    last = finished.sort("round").group_by("method", "seed", "node").agg(pl.col("sent_bytes").last())
+    return last.group_by("method", "seed").agg(pl.col("sent_bytes").sum().alias("sent_bytes_total"))
 
 
 def _row(method: Any, end: pl.DataFrame) -> dict[str, Any]:
