@@ -61,7 +61,8 @@ For example:
 GRAPH = """Look at a network before training on it.
 
 For example:
-  coterie graph ba --nodes 50 --m 3 --draw g.png"""
+  coterie graph ba --nodes 50 --m 3 --draw g.png
+  coterie graph ba --nodes 200 --m 4 --estimates"""
 
 PARTITION = """Look at how unevenly a partition deals out the data.
 

@@ -26,7 +26,9 @@ def print_facts(facts: Mapping[str, Any]) -> None:
 
 
 def _word(value: Any) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else f"{value:,}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else f"{value:,}"
 
 
 def print_paths(paths: Mapping[str, Any]) -> None:

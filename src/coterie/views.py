@@ -19,6 +19,7 @@ def graph_command(tokens: list[str], help: str) -> tuple[Callable[..., int], lis
         Flag("--nodes", ("nodes",), int, 20, "how many nodes", flags.EVERYDAY),
         Flag("--seed", ("seed",), int, 0, "which draw", flags.EVERYDAY),
         Flag("--draw", ("draw",), str, None, "picture to write (png, pdf or svg)", flags.EVERYDAY, "FILE"),
+        Flag("--estimates", ("estimates",), bool, False, "what nodes could know of the gain", flags.EVERYDAY),
     ]
     known, typed = _about("topology", tokens, own)
     flags.check(typed, known)
@@ -29,10 +30,15 @@ def graph_command(tokens: list[str], help: str) -> tuple[Callable[..., int], lis
 
         settings = flags.settings(known, given, {})
         seed, picture = _whole("seed", settings.pop("seed", 0)), _picture(settings.pop("draw", None))
+        guesses = settings.pop("estimates", False)
         topology = {"name": family, **settings.pop("topology", {})}
         (experiment,) = Experiment(**settings, topology=topology).resolved.values()
         drawn = network(experiment, seed)
         print_facts(describe(drawn))
+        if guesses:
+            from coterie.guesses import guesses_of
+
+            print_facts(guesses_of(drawn, family, choice("topology", as_table(experiment.topology)).settings, seed))
         if picture:
             draw_graph(drawn, picture)
             console().print(f"drawn to {picture}", soft_wrap=True)
