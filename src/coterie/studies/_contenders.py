@@ -27,7 +27,6 @@ _OWN: dict[str, dict[str, Any]] = {
     "gain-cfa": {"use": "cfa", "initialiser": "gain"},
     "gain-decdiff-vt": {"use": "decdiff-vt", "initialiser": "gain"},
     "gain-dechw": {"use": "dechw", "initialiser": "gain"},
-    "random-vt": {"use": "decdiff", "objective": "random_virtual_teacher"},
 }
 
 

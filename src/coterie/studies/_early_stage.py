@@ -1,16 +1,18 @@
 """Exhibits about the first rounds: the Gaussian model, the scaling of ‖v_steady‖, gossip, and real training beside."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from coterie.census import survey
+from coterie.census import on, survey
 from coterie.dynamics import Dynamics, simulate
 from coterie.estimates import Gossip, Scaling, gossip_push_sum, scaling
 from coterie.experiment import Experiment
+from coterie.faults import Faults
 from coterie.graph import Graph, draw
 from coterie.parts import find
 from coterie.randomness import generator
@@ -21,7 +23,6 @@ from coterie.report.sheets import Sheet
 from coterie.report.statistics import mean_ci
 from coterie.rewiring import assortativity, rewire
 from coterie.studies import Exhibit, Harvest, Scale, Shown
-from coterie.world import build, load_samples
 
 Settings = Mapping[str, Any]
 
@@ -264,15 +265,12 @@ def gossip_exhibit(scale: Scale, base: Settings, gain: Settings) -> Exhibit:
 
     def show(found: Harvest, folder: Path) -> list[Shown]:
         rounds_asked = 12
-        networks: dict[str, Settings] = {
-            "ER(200), ⟨k⟩ = 8": {"name": "er", "p": 8 / 199, "connect": True},
-            "BA(200, 4)": {"name": "ba", "m": 4},
-        }
+        networks = {"ER(200), ⟨k⟩ = 8": _network("er", 200, 0, p=8 / 199), "BA(200, 4)": _network("ba", 200, 0, m=4)}
         surveyed: dict[str, Gossip] = {}
         rows = []
-        for label, topology in networks.items():
+        for label, graph in networks.items():
             for lost in (0.0, 0.2):
-                by_minima, graph = _asked_around(topology, 200, rounds_asked, 1 - lost)
+                by_minima = _asked_around(graph, rounds_asked, 1 - lost)
                 pushed = gossip_push_sum(graph, 60, loss=lost)
                 name = f"{label}, {lost:.0%} of messages lost" if lost else label
                 surveyed[name] = by_minima
@@ -304,10 +302,8 @@ def gossip_exhibit(scale: Scale, base: Settings, gain: Settings) -> Exhibit:
     return Exhibit("the gain found out by gossip", show, runs)
 
 
-def _asked_around(topology: Settings, nodes: int, rounds: int, links: float) -> tuple[Gossip, Graph]:
-    """What every node of a network with equal data believes after each round of asking its neighbours."""
-    settings = {"nodes": nodes, "items": 4, "partition": "iid", "validation": 0.0, "links": links}
-    (experiment,) = Experiment(**settings, topology=dict(topology)).resolved.values()
-    world = build(experiment, load_samples(experiment), 0)
-    found = np.stack([np.full(nodes, np.inf), *survey(world, 4000, rounds)])
-    return Gossip(np.nan_to_num(found, nan=np.inf), world.graph.gain()), world.graph
+def _asked_around(graph: Graph, rounds: int, links: float) -> Gossip:
+    """What every node believes after each round of asking its neighbours."""
+    world = replace(on(graph), faults=Faults(0, links))
+    found = np.stack([np.full(graph.nodes, np.inf), *survey(world, 4000, rounds)])
+    return Gossip(np.nan_to_num(found, nan=np.inf), graph.gain())

@@ -22,7 +22,7 @@ from coterie.world import load_samples, network
 PAPER = "50 nodes, all images, 1,000 rounds, 4 replicas"
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 CORE = {"dechetero": "DecHetero", "cfa": "CFA", "cfa-ge": "CFA-GE", "decdiff": "DecDiff", "decdiff-vt": "DecDiff+VT"}
-NAMES = {**BASELINES, **CORE, "random-vt": "DecDiff + random VT", "dechw": "DecHW", **WITH_GAIN, **OURS}
+NAMES = {**BASELINES, **CORE, "decdiff-rvt": "DecDiff + random VT", "dechw": "DecHW", **WITH_GAIN, **OURS}
 
 # Accuracy (Table II, III) and characteristic times (Table IV) of the paper, by data set.
 ACCURACY = {
@@ -148,7 +148,7 @@ def _accuracies(found: Harvest, folder: Path) -> list[Shown]:
 
 
 def _ablation(found: Harvest, folder: Path) -> list[Shown]:
-    three = {m: NAMES[m] for m in ("dechetero", "decdiff", "decdiff-vt", "random-vt")}
+    three = {m: NAMES[m] for m in ("dechetero", "decdiff", "decdiff-vt", "decdiff-rvt")}
     return [
         accuracy_sheet(
             "Cross-entropy and averaging, then the bounded step, then the teacher too", found.records, three, ACCURACY
