@@ -256,7 +256,7 @@ def _settled(graph: Graph) -> Dynamics:
 
 def gossip_exhibit(scale: Scale, base: Settings, gain: Settings) -> Exhibit:
     """What nodes find out of the gain by asking their neighbours, and that it serves as well as the exact one."""
-    nodes = {"smoke": 16, "laptop": 32, "paper": 64}[scale]
+    nodes = {"smoke": 16, "laptop": 16, "paper": 64}[scale]
     items, batches, rounds = {"smoke": (60, 4, 40), "laptop": (512, 8, 60), "paper": (512, 8, 2000)}[scale]
     common = {**base, "nodes": nodes, "items": items, "batches": batches, "rounds": rounds}
     common["topology"] = {"name": "ba", "m": 4}

@@ -29,7 +29,7 @@ BATCHES = "wall-clock equivalent (mini-batches of a node)"
 
 SGD = {"lr": 0.001, "momentum": 0.5, "batch_size": 16, "validation": 0.0}
 MNIST = {"dataset": "mnist", "model": {"name": "mlp", "sizes": [512, 256, 128]}, "test_share": 0.1, **SGD}
-SMALL = {**MNIST, "model": {"name": "mlp", "sizes": [128, 64, 32]}, "lr": 0.01}
+SMALL = {**MNIST, "model": {"name": "mlp", "sizes": [128, 64, 32]}, "lr": 0.03}
 DIGITS = {
     "dataset": "digits",
     "model": {"name": "mlp", "sizes": [64, 32, 32]},
@@ -105,11 +105,11 @@ def _complete(scale: Scale, optimiser: str) -> Exhibit:
     if adam:
         rounds = {n: _pick(scale, 60, 10 + n // 2, 1000) for n in sizes}
     else:
-        rounds = {n: _pick(scale, 30 + 2 * n, 30 + 7 * n // 2, 4000) for n in sizes}
+        rounds = {n: _pick(scale, 30 + 2 * n, 12 + 3 * n // 2, 4000) for n in sizes}
     title = f"complete graph, MLP, {'AdamW' if adam else 'SGD'}, iid data"
-    slow = "" if adam else "lr 0.01, "
+    slow = "" if adam else "lr 0.03, "
     scaled = _less(scale, f"{slow}fewer rounds, a tenth of the test set", seeds=2 if adam else 0)
-    return _growth(title, base, sizes, rounds, _pick(scale, 30, 30, 4000), scaled)
+    return _growth(title, base, sizes, rounds, _pick(scale, 30, 20, 4000), scaled)
 
 
 def _zipf(scale: Scale) -> Exhibit:
@@ -127,11 +127,11 @@ def _zipf(scale: Scale) -> Exhibit:
     base |= {"partition": {"name": "zipf_equal", "alpha": 1.8}, "items": _pick(scale, 40, 256, 1024)}
     base |= {"topology": {"name": "ba", "m": _pick(scale, 2, 4, 8)}, "batches": _pick(scale, 4, 8, 8)}
     sizes = _pick(scale, (8, 16, 32), (16, 32, 64), (32, 64, 128, 256))
-    rounds = {n: _pick(scale, 30 + 2 * n, 60 + 2 * n, 4000) for n in sizes}
-    places = "Fashion-MNIST in place of So2Sat, conv10-conv20, m = 4, 256 items a node, lr 0.01, fewer rounds"
+    rounds = {n: _pick(scale, 30 + 2 * n, 40 + n, 4000) for n in sizes}
+    places = "Fashion-MNIST in place of So2Sat, conv10-conv20, m = 4, 256 items a node, lr 0.03, fewer rounds"
     scaled = _less(scale, places, seeds=2)
     return _growth(
-        "Barabási–Albert networks, CNN, Zipf-skewed data", base, sizes, rounds, _pick(scale, 30, 60, 4000), scaled
+        "Barabási–Albert networks, CNN, Zipf-skewed data", base, sizes, rounds, _pick(scale, 30, 40, 4000), scaled
     )
 
 
@@ -205,9 +205,9 @@ def _fit(fit: Any) -> str:
 
 def _failing(scale: Scale) -> Exhibit:
     chances = _pick(scale, (1.0, 0.2), (1.0, 0.5, 0.2, 0.1), (1.0, 0.5, 0.2, 0.1, 0.05))
-    n = _pick(scale, 16, 32, 64)
+    n = _pick(scale, 16, 16, 64)
     base = {**_plain(scale), "nodes": n, "items": _pick(scale, 60, 512, 512), "batches": _pick(scale, 4, 8, 8)}
-    base["rounds"] = _pick(scale, 40, 80, 2000)
+    base["rounds"] = _pick(scale, 40, 60, 2000)
     kinds = {"links": "links", "presence": "nodes"}
     runs = {
         f"{kind} {p}": Experiment(**base, **{kind: p}, methods={"he": HE, "gain": GAIN})
@@ -237,7 +237,7 @@ def _failing(scale: Scale) -> Exhibit:
         f"links and nodes that fail, complete graph, n = {n}",
         show,
         runs,
-        _less(scale, "n = 32, MLP 128-64-32, lr 0.01, fewer rounds"),
+        _less(scale, "n = 16, MLP 128-64-32, lr 0.03, fewer rounds"),
     )
 
 
@@ -257,7 +257,7 @@ def _last(records: pl.DataFrame, method: str) -> str:
 
 
 def _misjudged(scale: Scale) -> Exhibit:
-    n = _pick(scale, 16, 32, 64)
+    n = _pick(scale, 16, 16, 64)
     base = {**_plain(scale), "nodes": n, "items": _pick(scale, 60, 512, 512), "batches": _pick(scale, 4, 8, 8)}
     base["rounds"] = _pick(scale, 30, 60, 2000)
     counts, powers = (0.25, 0.5, 1.0, 2.0, 4.0), (0.3, 0.4, 0.5, 0.6)
@@ -287,12 +287,12 @@ def _misjudged(scale: Scale) -> Exhibit:
         f"a gain misjudged, complete graph, n = {n}",
         show,
         runs,
-        _less(scale, "n = 32, MLP 128-64-32, lr 0.01, fewer rounds"),
+        _less(scale, "n = 16, MLP 128-64-32, lr 0.03, fewer rounds"),
     )
 
 
 def _start(scale: Scale) -> Exhibit:
-    n = _pick(scale, 16, 32, 64)
+    n = _pick(scale, 16, 16, 64)
     base = {**_plain(scale), "nodes": n, "items": _pick(scale, 60, 512, 512), "batches": _pick(scale, 4, 8, 8)}
     base["rounds"] = _pick(scale, 30, 60, 2000)
     no_clamp = {"clamp": 1e9}
@@ -321,7 +321,7 @@ def _start(scale: Scale) -> Exhibit:
         "what the gain needs: a merge before the first training, and a clamped loss",
         show,
         runs,
-        _less(scale, "n = 32, MLP 128-64-32, lr 0.01, fewer rounds"),
+        _less(scale, "n = 16, MLP 128-64-32, lr 0.03, fewer rounds"),
     )
 
 
@@ -367,7 +367,7 @@ def _constant(scale: Scale) -> Exhibit:
 def _bounded(scale: Scale, title: str, cases: Mapping[str, Mapping[str, Any]], x: str, name: str) -> Exhibit:
     """One line for each case, and the best loss of one model trained on all its data as a level."""
     common = {**_plain(scale), "partition": "iid_classes", "items": _pick(scale, 40, 80, 80), "epochs": 1}
-    work = _pick(scale, 150, 600, 20000)  # mini-batches of a node
+    work = _pick(scale, 150, 400, 20000)  # mini-batches of a node
     runs, bounds = {}, {}
     for label, own in cases.items():
         case = {**common, **own}
@@ -401,7 +401,7 @@ def _bounded(scale: Scale, title: str, cases: Mapping[str, Mapping[str, Any]], x
         return [draw_panels([panel], folder / f"effect-of-{name}.png"), sheet]
 
     every = runs | {f"{label}, pooled": bound for label, bound in bounds.items()}
-    return Exhibit(title, show, every, _less(scale, "MLP 128-64-32, lr 0.01, smaller networks, fewer rounds"))
+    return Exhibit(title, show, every, _less(scale, "MLP 128-64-32, lr 0.03, smaller networks, fewer rounds"))
 
 
 def _best(records: pl.DataFrame) -> float:
