@@ -114,14 +114,7 @@ def _complete(scale: Scale, optimiser: str) -> Exhibit:
 
 def _zipf(scale: Scale) -> Exhibit:
     """Setting B: Barabási–Albert networks, skewed data, a convolutional net."""
-    laptop = {
-        **SMALL,
-        "dataset": "fashion_mnist",
-        "model": "cnn_mnist",
-        "nodes": 16,
-        "seeds": (0, 1),
-        "lr": 0.003,
-    }
+    laptop = {**SMALL, "dataset": "fashion_mnist", "model": "cnn_mnist", "seeds": (0, 1)}
     paper = {**MNIST, "dataset": "so2sat", "model": "cnn_so2sat", "seeds": _seeds(scale)}
     base = _pick(scale, {**DIGITS, "seeds": _seeds(scale)}, laptop, paper)
     base |= {"partition": {"name": "zipf_equal", "alpha": 1.8}, "items": _pick(scale, 40, 256, 1024)}
