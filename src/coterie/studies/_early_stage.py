@@ -299,7 +299,8 @@ def gossip_exhibit(scale: Scale, base: Settings, gain: Settings) -> Exhibit:
             draw_panels([Panel(f"Training on BA({nodes}, 4)", curves)], folder / "gossip-training.png"),
         ]
 
-    return Exhibit("the gain found out by gossip", show, runs)
+    scaled = "" if scale == "paper" else f"Training scaled down: n = {nodes}, {rounds} rounds, a smaller MLP."
+    return Exhibit("the gain found out by gossip", show, runs, scaled)
 
 
 def _asked_around(graph: Graph, rounds: int, links: float) -> Gossip:

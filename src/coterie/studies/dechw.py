@@ -62,16 +62,16 @@ def dechw(scale: Scale) -> dict[str, Exhibit]:
         "table VI": exhibit("rounds to a share of a method's own greatest accuracy", _to_own),
         "table cost": exhibit("bytes a node has sent by then", _bytes),
         "figure 1": exhibit("averaging with and without a common start, and DecHW", _start, hard),
-        "figure 2": _curvature(scale, easy),
+        "figure 2": _curvature(scaled, easy),
         "figure 3": exhibit("accuracy and loss, CIFAR-10", _curves, hard),
         "figure 4": exhibit("DecHW and DecHW*", _star, hard),
         "figure 5": Exhibit("the allocation of data", lambda _, folder: allocations(runs, folder)),
         "figure 6": exhibit("DecHW without accumulation", _fresh, hard),
-        "figure 7": _trace(scale, easy),
+        "figure 7": _trace(scaled, easy),
         "figure 8": exhibit("accuracy and loss, MNIST", _curves, easy),
         "figure 9": exhibit("accuracy and loss, Fashion-MNIST", _curves, fashion),
         "figure bytes": exhibit("accuracy by bytes", _by_bytes),
-        "figure spread": _spread(scale, easy),
+        "figure spread": _spread(scaled, easy),
     }
 
 
@@ -245,16 +245,18 @@ def _looked_into(
     return {run: experiment.model_copy(update=update)}
 
 
-def _curvature(scale: Scale, runs: Mapping[str, Experiment]) -> Exhibit:
+def _curvature(scaled: str, runs: Mapping[str, Experiment]) -> Exhibit:
     def show(found: Harvest, folder: Path) -> list[Shown]:
         lines = _by_node(found, "h_norm", 5)
         panel = Panel("Norm of the Gauss–Newton diagonal", lines, y="‖h‖ before it is normalised")
         return [draw_panels([panel], folder / "curvature.png")]
 
-    return Exhibit("the norm of the curvature of a few nodes", show, _looked_into(runs, {"dechw": ""}, ("rule",)))
+    return Exhibit(
+        "the norm of the curvature of a few nodes", show, _looked_into(runs, {"dechw": ""}, ("rule",)), scaled
+    )
 
 
-def _trace(scale: Scale, runs: Mapping[str, Experiment]) -> Exhibit:
+def _trace(scaled: str, runs: Mapping[str, Experiment]) -> Exhibit:
     def show(found: Harvest, folder: Path) -> list[Shown]:
         lines = _by_node(found, "h_element", 10)
         total = sum(one.curve.mean for one in lines)
@@ -269,6 +271,7 @@ def _trace(scale: Scale, runs: Mapping[str, Experiment]) -> Exhibit:
         "one element of Ĥ over ten nodes, and the weights it gives them",
         show,
         _looked_into(runs, {"dechw": ""}, ("rule",)),
+        scaled,
     )
 
 
@@ -282,7 +285,7 @@ def _by_node(found: Harvest, measure: str, nodes: int) -> list[Line]:
     return lines
 
 
-def _spread(scale: Scale, runs: Mapping[str, Experiment]) -> Exhibit:
+def _spread(scaled: str, runs: Mapping[str, Experiment]) -> Exhibit:
     names = {
         "dechetero": "DecHetero",
         "dechw": "DecHW",
@@ -309,7 +312,10 @@ def _spread(scale: Scale, runs: Mapping[str, Experiment]) -> Exhibit:
         return [draw_panels(panels, folder / "spread-by-layer.png")]
 
     return Exhibit(
-        "the spread of each layer's weights: what merging takes away", show, _looked_into(runs, names, ("spread",))
+        "the spread of each layer's weights: what merging takes away",
+        show,
+        _looked_into(runs, names, ("spread",)),
+        scaled,
     )
 
 
