@@ -67,13 +67,13 @@ MEASURES: dict[str, Any] = {
 """Columns of the measures. Values of the whole network have no node, those of the whole model no layer."""
 
 
-def rows(method: str, seed: int, round: int, ledger: Ledger, there: NDArray[np.bool_]) -> pl.DataFrame:
-    """One row per node that is there: what the ledger holds now."""
+def rows(method: str, seed: int, round: int, ledger: Ledger, there: NDArray[np.bool_] | None = None) -> pl.DataFrame:
+    """One row per node that is there (all, if not said): what the ledger holds now."""
     columns = {"node": np.arange(ledger.nodes)} | {k: v.copy() for k, v in (ledger.latest | ledger.totals).items()}
     frame = pl.DataFrame(columns).with_columns(
         pl.lit(method).alias("method"), pl.lit(seed).alias("seed"), pl.lit(round).alias("round")
     )
-    kept = frame.filter(pl.Series(there))
+    kept = frame if there is None else frame.filter(pl.Series(there))
     return kept.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items()).fill_nan(None)
 
 
