@@ -44,7 +44,7 @@ def study(
     from coterie.experiment import Experiment
     from coterie.progress import Tasks
     from coterie.report.sheets import Sheet
-    from coterie.workshop import Order, bind, conduct
+    from coterie.workshop import Order, bind, conduct, heading
 
     named = Experiment(seeds=seeds).seeds if seeds else None
     order = Order(name, scale, _listed(figure), _listed(table), named, data_dir, jobs)
@@ -52,7 +52,7 @@ def study(
     drawn = []
     try:
         for label, exhibit, shown in conduct(order, folder, Tasks(screen)):
-            screen.print(f"\n{label.capitalize()}: {exhibit.title}", style="bold")
+            screen.print(f"\n{heading(label, exhibit)}", style="bold")
             for item in shown:
                 if isinstance(item, Path):
                     drawn.append(item.name)

@@ -325,10 +325,15 @@ def _carried_out(folder: str, experiment: Experiment | None, reporter: _Reporter
     return "done", ""
 
 
+def heading(label: str, exhibit: Exhibit) -> str:
+    """What an exhibit is called: `Table II: accuracy at the last round`."""
+    return f"{label[:1].upper()}{label[1:]}: {exhibit.title}"
+
+
 def write_exhibit(out: Path, label: str, exhibit: Exhibit, shown: Sequence[Shown], cost: str) -> Path:
     """An exhibit as Markdown, for the page of its study."""
     about = " ".join(filter(None, [exhibit.scaled, cost]))
-    pieces = [f"## {label.capitalize()}: {exhibit.title}", *([f"*{about}*"] if about else [])]
+    pieces = [f"## {heading(label, exhibit)}", *([f"*{about}*"] if about else [])]
     path = out / f"{label.replace(' ', '-')}.md"
     with records.disk(out):
         records.write(path, "\n\n".join([*pieces, *(_markdown(item, out) for item in shown)]).encode() + b"\n")
@@ -355,12 +360,9 @@ def cost(harvest: Harvest) -> str:
     whole = pl.concat([f.with_columns(run=pl.lit(run)) for run, f in harvest.records.items()])
     last = whole.filter(pl.col("round") == pl.col("round").max().over("run", "method", "seed"))
     seconds = float(last.select(pl.sum_horizontal("train_seconds", "merge_seconds", "evaluate_seconds").sum()).item())
-    tasks = last.select("run", "method", "seed").n_unique()
-    return (
-        f"{tasks} runs, {seconds / 60:.0f} core-minutes."
-        if seconds >= 60
-        else f"{tasks} runs, {seconds:.0f} core-seconds."
-    )
+    tasks, seeds = last.select("run", "method", "seed").n_unique(), last["seed"].n_unique()
+    took = f"{seconds / 60:.0f} core-minutes" if seconds >= 60 else f"{seconds:.0f} core-seconds"
+    return f"{tasks} runs with {seeds} seed{'s' * (seeds > 1)}, {took}."
 
 
 def _markdown(item: Shown, out: Path) -> str:

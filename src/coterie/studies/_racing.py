@@ -1,14 +1,15 @@
 """Tables in which methods race: accuracy at the end, rounds and bytes until good enough; the paper's numbers beside."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import polars as pl
 
+from coterie.experiment import Experiment
 from coterie.report.sheets import Sheet
 from coterie.report.statistics import complete, last_round, mean_characteristic_time, mean_ci, methods, per_seed
 from coterie.report.tables import NEVER, UNKNOWN, humanise
+from coterie.slots import as_table
 
 Frames = Mapping[str, pl.DataFrame]
 """Column -> the records of all methods there."""
@@ -153,7 +154,16 @@ def lasting(rounds: int, every: int, last: int = 1) -> tuple[int, ...]:
     )
 
 
-def describe_scale(experiment: Any, paper: str) -> str:
-    """How a run differs from the paper's, in words."""
-    e = experiment
-    return f"Here: {e.nodes} nodes, {e.total or 'all'} images, {e.rounds} rounds, {len(e.seeds)} seeds. Paper: {paper}."
+def describe_scale(experiments: Iterable[Experiment], paper: str) -> str:
+    """How runs differ from the paper's, in words."""
+    told = []
+    for e in experiments:
+        (first, *_) = e.resolved.values()
+        model, optimiser = as_table(first.model), as_table(first.optimiser)
+        sizes = "".join(f" {'-'.join(map(str, model['sizes']))}" for _ in range("sizes" in model))
+        images = f"{e.total:,} samples" if e.total else "all samples"
+        told.append(
+            f"{as_table(e.dataset)['name']}, {model['name']}{sizes}, {e.nodes} nodes, {images}, {e.rounds} rounds of "
+            f"{e.epochs} epochs, batches of {e.batch_size}, lr {optimiser['lr']:g}"
+        )
+    return f"Here: {'; '.join(dict.fromkeys(told))}. Paper: {paper}."

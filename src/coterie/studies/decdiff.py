@@ -73,7 +73,7 @@ def decdiff(scale: Scale) -> dict[str, Exhibit]:
     Learning on Complex Networks: Overcoming Heterogeneity, 2023
     """
     runs = _runs(scale)
-    scaled = describe_scale(next(iter(runs.values())), PAPER)
+    scaled = describe_scale(runs.values(), PAPER)
 
     def exhibit(title: str, show: Any) -> Exhibit:
         return Exhibit(title, show, runs, scaled)
@@ -252,5 +252,5 @@ def _disruption(scale: Scale) -> Exhibit:
         records = found.records["disruption"].with_columns(pl.col("method").replace(names))
         return [plot_nodes(records, folder / "disruption.png", reference="Centralised")]
 
-    scaled = describe_scale(run, "100 nodes, all images")
+    scaled = describe_scale([run], "100 nodes, all images")
     return Exhibit("every node's accuracy, with a common start and without", show, {"disruption": run}, scaled)

@@ -46,7 +46,7 @@ def dechw(scale: Scale) -> dict[str, Exhibit]:
     Reference: Ahmad et al., DecHW: Heterogeneous Decentralized Federated Learning Exploiting Second-Order Information
     """
     runs = _runs(scale)
-    scaled = describe_scale(next(iter(runs.values())), PAPER)
+    scaled = describe_scale(runs.values(), PAPER)
 
     def exhibit(title: str, show: Any, some: Mapping[str, Experiment] = runs) -> Exhibit:
         return Exhibit(title, show, some, scaled)
