@@ -221,7 +221,7 @@ class Experiment(BaseModel):
         """Refuse settings that are sound by themselves and make no sense together."""
         fits = getattr(choice("protocol", as_table(self.protocol)).make(), "fits", None)
         if fits is not None:
-            fits(1 if self.pooled else self.nodes)
+            fits(1 if self.pooled else self.nodes, {*self.joins, *self.leaves} if not self.pooled else ())
         if not self.early_stopping:
             return
         if self.validation == 0:

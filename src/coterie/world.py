@@ -122,17 +122,26 @@ def _gains(e: Experiment, world: World) -> NDArray[np.float64]:
     settings = choice("initialiser", e.initialiser).settings  # type: ignore[arg-type]
     gains, founders = np.ones(world.job.nodes), np.flatnonzero(world.there(1))
     network, sizes = world.graph.among(founders), np.array([len(world.job.train[i]) for i in founders])
-    match settings.get("estimate"):
-        case "size":
-            gains[founders] = believed_size(e, len(founders))
-        case "degrees":
-            nodes = settings["assumed_nodes"] or len(founders)
-            visited = walks(network, np.arange(len(founders)), settings["degree_samples"], seed=world.job.seed)
-            gains[founders] = [from_degrees(network.degree[row], nodes, walked=len(founders) > 1) for row in visited]
-        case _:
-            for part in network.parts():  # more than one only where those are missing who will join
-                gains[founders[part]] = gain(world.rule, network.among(part), sizes[part], e.links, e.presence)
+    for part in network.parts():  # more than one only where those are missing who will join
+        among, count = network.among(part), len(part)
+        if not mends(world.rule):
+            continue
+        match settings.get("estimate"):
+            case "size":
+                gains[founders[part]] = believed_size(e, count)
+            case "degrees":
+                nodes = settings["assumed_nodes"] or count
+                visited = walks(among, np.arange(count), settings["degree_samples"], seed=world.job.seed)
+                gains[founders[part]] = [from_degrees(among.degree[row], nodes, walked=count > 1) for row in visited]
+            case _:
+                gains[founders[part]] = gain(world.rule, among, sizes[part], e.links, e.presence)
     return gains
+
+
+def mends(rule: Rule) -> bool:
+    """Whether a gain makes good what this rule's merges take away: where they take nothing, it would do harm."""
+    one = torch.ones(1)
+    return rule.own_weight(one, one, one) is not None
 
 
 def believed_size(experiment: Experiment, nodes: int) -> float:

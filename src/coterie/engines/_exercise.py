@@ -8,6 +8,7 @@ from torch import Tensor
 from coterie.contract import Fields, Message
 from coterie.engines._training import Trainer
 from coterie.lessons import Classroom, Loss, Pupil, Said
+from coterie.measures import Steps
 
 
 class RowStudent:
@@ -21,8 +22,10 @@ class RowStudent:
         heard: dict[int, Message],
         notes: dict[str, Tensor],
         to: list[int],
+        steps: Steps | None = None,
     ) -> None:
         self.trainer, self.row, self.round, self.heard, self.notes, self.to = trainer, row, round, heard, notes, to
+        self.steps, self.batches = steps, 0
         self.node, self.seed = int(trainer.nodes[row]), trainer.job.seed
         self.classes, self.shape = trainer.samples.classes, trainer.samples.shape
 
@@ -45,7 +48,11 @@ class RowStudent:
             return self.trainer.architecture.look(inputs)
 
     def train(self, loss: Loss) -> None:
-        self.trainer.train_row(self.row, self.round, loss)
+        if self.steps:
+            self.steps.before_training(self.trainer.params[self.row])
+        self.batches += self.trainer.train_row(self.row, self.round, loss)
+        if self.steps:
+            self.steps.after_training(self.trainer.params[self.row])
 
 
 def exercise(protocol: Any, name: str, student: RowStudent) -> list[tuple[Fields, list[int]]]:

@@ -34,17 +34,17 @@ class Gauge:
     def begin(self) -> None:
         """Note where this share of the rows starts a round."""
         for row in self._mine():
-            self._steps(row).begin(self.trainer.params[row])
+            self.steps_of(row).begin(self.trainer.params[row])
 
     def before_training(self, rows: Indices) -> None:
         """These rows are going to be trained, here."""
         for row in rows.tolist():
-            self._steps(row).before_training(self.trainer.params[row])
+            self.steps_of(row).before_training(self.trainer.params[row])
 
     def after_training(self, rows: Indices) -> None:
         """These rows have been trained."""
         for row in rows.tolist():
-            self._steps(row).after_training(self.trainer.params[row])
+            self.steps_of(row).after_training(self.trainer.params[row])
 
     def spread(self, rows: Indices) -> Values:
         """σ_ap of this share of these rows, [rows, layers]."""
@@ -53,7 +53,7 @@ class Gauge:
 
     def steps(self) -> dict[str, Values]:
         """The steps of this share of all rows, [rows, layers] each."""
-        found = [self._steps(row).end(self.trainer.params[row], self.layout) for row in self._mine()]
+        found = [self.steps_of(row).end(self.trainer.params[row], self.layout) for row in self._mine()]
         return {name: np.array([f[name] for f in found]) for name in found[0]} if found else {}
 
     def tell(self, round: int) -> list[dict[str, float]]:
@@ -83,7 +83,8 @@ class Gauge:
     def _mine(self) -> range:
         return range(self.share, len(self.trainer.params), self.shares)
 
-    def _steps(self, row: int) -> Steps:
+    def steps_of(self, row: int) -> Steps:
+        """Where the steps of a row are noted."""
         start, trained = self.group.start, self.group.trained
         assert start is not None
         assert trained is not None

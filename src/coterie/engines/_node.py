@@ -251,14 +251,15 @@ class Node:
     def _exercise(self, op: Exercise) -> dict[int, Parcel]:
         start, own = time.perf_counter(), self.trainer.architecture.signature
         heard = {sender: parcel.message for sender, parcel in (op.heard or {}).items()}
-        student = RowStudent(self.trainer, self.row, self.number, heard, self.notes, op.to.tolist())
+        steps = self.steps if self.evaluating else None
+        student = RowStudent(self.trainer, self.row, self.number, heard, self.notes, op.to.tolist(), steps)
         size = self.trainer.me(self.row, 0).size
         packets = dict.fromkeys(student.to, Parcel(self.node, own, Message({}, size, self.number)))
         for fields, to in exercise(self.world.protocol, op.name, student):
             packets |= dict.fromkeys(to, Parcel(self.node, own, Message(fields, size, self.number)))
         self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
         if op.trains:
-            self._trained(self.world.job.steps(self.node))
+            self._trained(student.batches)
         return packets
 
     def _message(self, model: bool = False) -> Message:

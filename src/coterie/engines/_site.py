@@ -90,6 +90,7 @@ class Done:
 
     said: list[tuple[Arrays, list[int]]]
     seconds: float
+    batches: int
     finite: bool
     """Whether the node's parameters still are."""
 
@@ -212,11 +213,11 @@ class Site:
                 answers[name][torch.as_tensor(chunk)] = said[: len(chunk)]
         return answers
 
-    def exercise(self, tasks: list[Task], round: int) -> list[Done]:
-        """Carry these exercises out, one after the other."""
-        return [self._exercise(task, round) for task in tasks]
+    def exercise(self, tasks: list[Task], round: int, steps: bool = False) -> list[Done]:
+        """Carry these exercises out, one after the other, noting their `steps` if asked."""
+        return [self._exercise(task, round, steps) for task in tasks]
 
-    def _exercise(self, task: Task, round: int) -> Done:
+    def _exercise(self, task: Task, round: int, steps: bool) -> Done:
         start, trainer = time.perf_counter(), self.trainers[task.group]
         device = trainer.job.device
         heard = {
@@ -224,10 +225,11 @@ class Site:
             for sender, (fields, size, number) in task.heard.items()
         }
         notes = self.notes.setdefault(int(trainer.nodes[task.row]), {})
-        student = RowStudent(trainer, task.row, round, heard, notes, task.to)
+        noting = self.gauges[task.group].steps_of(task.row) if steps else None
+        student = RowStudent(trainer, task.row, round, heard, notes, task.to, noting)
         said = [(packed(fields), to) for fields, to in exercise(self.protocol, task.name, student)]
         finite = bool(trainer.params[task.row].isfinite().all())
-        return Done(said, time.perf_counter() - start, finite)
+        return Done(said, time.perf_counter() - start, student.batches, finite)
 
     def kept(self) -> dict[int, Arrays]:
         """The notes of the nodes that are served here."""

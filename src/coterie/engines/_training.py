@@ -104,6 +104,8 @@ class Trainer:
                 for w, g, buffers in zip(weights, gradients, slots, strict=True):
                     self.optimiser.step(w, g, buffers, count)
             if caution and steps % self.job.per_epoch(node) == 0 and caution.gives_up():
+                for square in squares:  # of steps that are taken back
+                    square.zero_()
                 return steps
         if self.optimiser_state:
             self.optimiser_state["count"][row] = count

@@ -127,13 +127,20 @@ class LocalSession(Population):
             pending[Receive] = waiting
         return came
 
+    @property
+    def _noting(self) -> bool:
+        """Whether what training changes is to be noted in this round."""
+        return self.evaluating and "steps" in self.world.measures
+
     def _train(self, asked: Asked) -> list[None]:
-        job, steps = self.world.job, self.evaluating and "steps" in self.world.measures
+        job = self.world.job
         for g, _, rows in self._by_group([n for n, _ in asked]):
             self._protect(g, rows)
             shares = self._deal(g, rows)
             for share, (seconds, batches, finite) in zip(
-                shares, self.pool.each("train", [(g, share, self.number, steps) for share in shares]), strict=True
+                shares,
+                self.pool.each("train", [(g, share, self.number, self._noting) for share in shares]),
+                strict=True,
             ):
                 self.ledger.add("train_seconds", job.groups[g][share], seconds)
                 self.ledger.add("batches", job.groups[g][share], batches)
@@ -363,7 +370,7 @@ class LocalSession(Population):
             heard = {s: self._page(op.heard[s], pages) for s in op.heard or ()}
             task = Task(int(self.group_of[node]), int(self.row_of[node]), op.name, heard, op.to.tolist())
             tasks[self.desk_of[node]].append(task)
-        done = [iter(d) for d in self.pool.each("exercise", [(t, self.number) for t in tasks])]
+        done = [iter(d) for d in self.pool.each("exercise", [(t, self.number, self._noting) for t in tasks])]
         results = [self._exercised(node, op, next(done[self.desk_of[node]])) for node, op in asked]
         for g, _, rows in training:
             self._trained(g, rows)
@@ -384,7 +391,7 @@ class LocalSession(Population):
     def _exercised(self, node: int, op: Exercise, done: Done) -> dict[int, Packet]:
         self.ledger.add("train_seconds", np.array([node]), done.seconds)
         if op.trains:
-            self.ledger.add("batches", np.array([node]), self.world.job.steps(node))
+            self.ledger.add("batches", np.array([node]), done.batches)
             if not done.finite:
                 raise diverged(node, self.number)
         packets = dict.fromkeys(op.to.tolist(), Packet(-1, 0, node))

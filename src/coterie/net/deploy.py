@@ -20,7 +20,7 @@ from coterie.net.identity import Home
 from coterie.net.peer import CHECKPOINT, Assignment, kept_measures, kept_rows, load_checkpoint
 from coterie.randomness import key
 from coterie.slots import as_table, choice, resolve
-from coterie.world import believed_size, build, gain, load_samples, network
+from coterie.world import believed_size, build, gain, load_samples, mends, network
 
 RUN = "run"
 """The folder in a peer's home with its configuration, checkpoint, records, status and log."""
@@ -129,7 +129,7 @@ def _world(settings: Experiment, seed: int, name: str, neighbours: int, architec
 def _gain(own: World, settings: Experiment, seed: int) -> float:
     """What a peer takes the gain to be before it asks anybody."""
     initialiser = as_table(settings.initialiser)
-    if initialiser["name"] != "gain":
+    if initialiser["name"] != "gain" or not mends(own.rule):
         return 1.0
     if initialiser["estimate"] == "degrees":
         cure = 'Set initialiser.estimate to "gossip" or "size".'

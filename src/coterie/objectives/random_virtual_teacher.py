@@ -1,14 +1,19 @@
 """Distillation from a teacher that does not exist and is not always equally sure."""
 
+from typing import Annotated
+
 import torch
 import torch.nn.functional as F
+from annotated_types import Ge, Le
 from torch import Tensor
 
 from coterie.contract import Me
 
+Share = Annotated[float, Ge(0.0), Le(1.0)]
+
 
 def random_virtual_teacher(
-    logits: Tensor, target: Tensor, me: Me, noise: Tensor, *, low: float = 0.9, high: float = 1.0
+    logits: Tensor, target: Tensor, me: Me, noise: Tensor, *, low: Share = 0.9, high: Share = 1.0
 ) -> Tensor:
     """The virtual teacher with a β of its own for each sample, drawn anew whenever the sample is seen.
 

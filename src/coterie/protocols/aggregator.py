@@ -1,5 +1,6 @@
 """One node gathers everyone's models, teaches or averages them, and gives them back."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,11 +26,14 @@ class Aggregator:
     hub: int = 0
     lesson: str = "average"
 
-    def fits(self, nodes: int) -> None:
-        """Refuse a hub that is not there: nobody would ever hear of another."""
+    def fits(self, nodes: int, passing: Collection[int] = ()) -> None:
+        """Refuse a hub that is not there, or not always: nobody would then hear of another."""
         if not 0 <= self.hub < nodes:
             cure = "Choose one of the nodes, which are counted from 0."
             raise ConfigError("protocol.hub", expected=f"0 to {nodes - 1}", got=self.hub, cure=cure)
+        if self.hub in passing:
+            cure = "Choose a hub that neither joins nor leaves."
+            raise ConfigError("protocol.hub", expected="a node that is always there", got=self.hub, cure=cure)
 
     def round(self, place: Place, rule: Rule, start: str) -> Round:
         hub = np.array([self.hub])

@@ -41,6 +41,7 @@ class Aligned(Rule):
         if self._base.answers:
             raise ValueError(f"base {self.base} answers in its neighbours' order of units, which cannot be aligned")
         object.__setattr__(self, "observes", self._base.observes)
+        object.__setattr__(self, "squares", self._base.squares)
 
     @cached_property
     def _base(self) -> Rule:
@@ -59,6 +60,9 @@ class Aligned(Rule):
 
     def send(self, me: Me, params: Tensor, state: State) -> Fields:
         return self._base.send(me, params, state)
+
+    def tell(self, me: Me, params: Tensor, state: State) -> dict[str, Tensor]:
+        return self._base.tell(me, params, state)
 
     def lift(self, message: Message) -> dict[str, Term]:
         return {}  # nothing can be added up before it is in order

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from coterie.contract import Data, Fields, Inbox, Me, Message, Rule, State, Term
+from coterie.contract import Data, Fields, Inbox, Me, Message, State, Term
+from coterie.rules.cfa import CFA
 
 
 @dataclass(frozen=True)
-class CFAGE(Rule):
+class CFAGE(CFA):
     """CFA, then a step down the gradients that the neighbours took of their own data at one's model of last round.
 
         w_i ← w_i + ε Σ_{j∈N_i} p_ij (w_j − w_i) − step·G_i      (ε, p_ij as in CFA)
@@ -28,6 +29,10 @@ class CFAGE(Rule):
     step: float = 0.0015
     batch_size: int = 100
 
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, not {self.batch_size}")
+
     def init(self, me: Me, params: Tensor) -> State:
         return {"g": torch.zeros_like(params)}
 
@@ -40,6 +45,6 @@ class CFAGE(Rule):
         return {"w": Term(message["w"], message.size)}
 
     def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
-        consensus = params + (inbox.mean("w") - params) / inbox.count
+        consensus, _ = super().merge(me, params, state, inbox)
         fresh = inbox.sum("g") if "g" in inbox else torch.zeros_like(params)
         return consensus - self.step * state["g"], {"g": self.rho * fresh + (1 - self.rho) * state["g"]}

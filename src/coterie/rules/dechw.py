@@ -36,6 +36,8 @@ class DecHW(Rule):
     def __post_init__(self) -> None:
         if self.beta < 0 or (self.accumulate == "exponential" and self.beta > 1):
             raise ValueError(f"beta must be at least 0, and at most 1 if accumulate is exponential, not {self.beta}")
+        if self.batch_size < 1 or (self.batches is not None and self.batches < 1):
+            raise ValueError(f"batch_size and batches must be at least 1, not {self.batch_size} and {self.batches}")
 
     def _exchanges(self, round: int) -> bool:
         return self.theta is None or round <= self.theta

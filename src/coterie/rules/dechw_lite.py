@@ -22,7 +22,7 @@ class DecHWLite(DecHW):
     """
 
     squares = True
-    batch_size: int = field(default=0, init=False)  # no pass, no batches: not to be set
+    batch_size: int = field(default=1, init=False)  # no pass, no batches: not to be set
     batches: int | None = field(default=None, init=False)
 
     def _diagonal(self, params: Tensor, data: Data) -> Tensor:
