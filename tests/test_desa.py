@@ -145,7 +145,7 @@ def say(protocol: DESA, name: str, student: Any) -> dict[int, dict[str, Tensor]]
     return said
 
 
-class TestStudies:
+class TestExercises:
     def test_what_is_said_is_what_was_announced(self) -> None:
         """Names and sizes: the receiver of a real peer lets nothing else in."""
         said, one, two = LITTLE.says((1, 8, 8), 10), Scholar(), Scholar(1, [0], (1, 5))

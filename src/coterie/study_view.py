@@ -1,6 +1,5 @@
 """The command that carries out a study and shows its tables and figures."""
 
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -49,21 +48,18 @@ def study(
     named = Experiment(seeds=seeds).seeds if seeds else None
     order = Order(name, scale, _listed(figure), _listed(table), named, data_dir, jobs)
     folder, screen = Path(out or f"studies/{name}-{scale}"), console()
-    drawn = []
     try:
         for label, exhibit, shown in conduct(order, folder, Tasks(screen)):
             screen.print(f"\n{heading(label, exhibit)}", style="bold")
             for item in shown:
                 if isinstance(item, Path):
-                    drawn.append(item.name)
                     print_paths({"drawn to": item})
                 else:
                     screen.print(item.render() if isinstance(item, Sheet) else item)
     except KeyboardInterrupt:
         print("coterie: interrupted. The same command goes on.", file=sys.stderr)
         return 130
-    command = f"coterie {shlex.join(sys.argv[1:])}"
-    print_paths({"page": bind(order, folder, command)})
+    print_paths({"page": bind(order, folder)})
     return 0
 
 

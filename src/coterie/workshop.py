@@ -16,13 +16,14 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import polars as pl
 import torch.multiprocessing as mp
 
 from coterie import __version__, records, runner
-from coterie.engines._pool import without_main
-from coterie.errors import CoterieError, DivergedError, RunError
+from coterie.engines._pool import cores_here, without_main
+from coterie.errors import ConfigError, CoterieError, DivergedError, RunError
 from coterie.experiment import Experiment
 from coterie.parts import find, unknown
 from coterie.report.sheets import Sheet
@@ -42,7 +43,10 @@ class Task:
 
     @cached_property
     def key(self) -> str:
-        """A digest of everything that decides the numbers; a setting that a later version adds does not change it."""
+        """A digest of what decides the numbers but the data: Coterie's version, settings, the text of users' own parts.
+
+        What is at its default is left out: a setting that is added within a version does not discard what is kept.
+        """
         settings = self.experiment.model_dump(exclude={"engine", "data_dir"}, exclude_defaults=True)
         for slot in SLOTS.keys() & settings.keys():
             settings[slot] = [_unusual(slot, table) for table in _listed(settings[slot])]
@@ -55,8 +59,11 @@ def _listed(tables: Any) -> list[dict[str, Any]]:
 
 def _unusual(slot: str, table: Mapping[str, Any]) -> dict[str, Any]:
     """A resolved slot without the settings that are at their default."""
-    known = find(SLOTS[slot], table["name"]).parameters | EXTRAS.get(slot, {})
-    return {key: value for key, value in table.items() if key == "name" or value != known[key][1]}
+    name = str(table["name"])
+    known = find(SLOTS[slot], name).parameters | EXTRAS.get(slot, {})
+    told = {key: value for key, value in table.items() if key != "name" and value != known[key][1]}
+    file = Path(name.rpartition(":")[0])
+    return {"name": file.read_text("utf-8") + name if file.suffix == ".py" else name, **told}
 
 
 @dataclass(frozen=True)
@@ -73,8 +80,12 @@ class Order:
     jobs: int = 0
     """How many tasks are run at a time; 0: as many as there are cores."""
 
+    def __post_init__(self) -> None:
+        if self.jobs < 0:
+            raise ConfigError("jobs", expected="at least 0", got=self.jobs)
+
     def exhibits(self) -> dict[str, Exhibit]:
-        """The exhibits asked for, with the settings that were given laid over their runs."""
+        """The exhibits asked for."""
         if self.scale not in SCALES:
             raise unknown("scale", self.scale, SCALES)
         made: dict[str, Exhibit] = find("studies", self.study).make()(self.scale)
@@ -169,6 +180,8 @@ class Shelf:
         found: dict[str, pl.DataFrame] = {}
         measured: dict[str, pl.DataFrame] = {}
         for run, tasks in runs.items():
+            for task in tasks.values():  # a process may have ended just before it did so
+                records.RunFolder(self.path / task.key).collect()
             frames = [self._read(t, method, records.load) for (method, _), t in tasks.items()]
             found[run] = pl.concat([records.empty(), *frames])
             if next(iter(tasks.values())).experiment.measures:
@@ -195,7 +208,7 @@ class Shelf:
 
 def _carry_out(left: Mapping[str, Task], shelf: Shelf, order: Order, display: Display) -> Iterator[str]:
     """Run the tasks in processes of their own; gives each as it is finished."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = cores_here()
     jobs = min(order.jobs or cores, len(left))
     queue = list(left.values())
     with _hands(jobs) as (pipes, interrupt), _forwarded(interrupt, display) as stopping:
@@ -207,6 +220,9 @@ def _carry_out(left: Mapping[str, Task], shelf: Shelf, order: Order, display: Di
                 try:
                     kind, *said = pipe.recv()
                 except (EOFError, OSError):
+                    if stopping:  # it was told to while it had nothing to tell
+                        del busy[pipe]
+                        continue
                     raise RunError(
                         f"the process of {busy[pipe].name} has ended", cure="Start the study again: it goes on."
                     ) from None
@@ -340,11 +356,12 @@ def write_exhibit(out: Path, label: str, exhibit: Exhibit, shown: Sequence[Shown
     return path
 
 
-def bind(order: Order, out: Path, command: str) -> Path:
+def bind(order: Order, out: Path) -> Path:
     """One page of all exhibits that have been shown so far in this folder, in the order of the study."""
     part, here = find("studies", order.study), records.environment_here()
-    made = f"Made by `{command}` with Coterie {_version()} and PyTorch {here['torch']}"
-    head = f"# {part.summary}\n\n{part.reference}.\n\n{made} on {here['cores']} cores."
+    command = f"coterie study {order.study} --scale {order.scale}"
+    made = f"Made by `{command}` with Coterie {_version()} and PyTorch {here['torch']} on {here['cores']} cores."
+    head = "\n\n".join(filter(None, [f"# {part.summary}", f"{part.reference}." if part.reference else "", made]))
     found = [out / f"{label.replace(' ', '-')}.md" for label in replace(order, figures=(), tables=()).exhibits()]
     path = out / "README.md"
     with records.disk(out):
@@ -368,14 +385,16 @@ def cost(harvest: Harvest) -> str:
 def _markdown(item: Shown, out: Path) -> str:
     if isinstance(item, Sheet):
         return item.markdown().rstrip()
-    return f"![{item.stem}]({item.relative_to(out)})" if isinstance(item, Path) else item
+    return f"![{item.stem}]({quote(str(item.relative_to(out)))})" if isinstance(item, Path) else item
 
 
 def _version() -> str:
-    """The version, with the commit if the sources are under version control."""
-    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    with contextlib.suppress(OSError):
-        found = subprocess.run(asked, capture_output=True, text=True, check=False)
-        if found.returncode == 0:
-            return f"{__version__} ({found.stdout.strip()})"
+    """The version, with the commit if this is run from Coterie's own sources."""
+    here = Path(__file__).resolve()
+    root = here.parents[2]
+    asked = ["git", "-C", str(root), "ls-files", "--error-unmatch", str(here)]
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        subprocess.run(asked, capture_output=True, check=True)  # the sources themselves are under version control
+        found = subprocess.run([*asked[:3], "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+        return f"{__version__} ({found.stdout.strip()})"
     return __version__

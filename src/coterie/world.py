@@ -165,9 +165,8 @@ def gain(rule: Rule, graph: Graph, sizes: ArrayLike, links: float = 1.0, presenc
 def gossip(experiment: Experiment) -> dict[str, int] | None:
     """How the gain is to be found out by gossip, if it is."""
     settings = choice("initialiser", experiment.initialiser).settings  # type: ignore[arg-type]
-    one = torch.ones(1)
     rule: Rule = choice("rule", experiment.rule).make()  # type: ignore[arg-type]
-    if settings.get("estimate") != "gossip" or rule.own_weight(one, one, one) is None:
+    if settings.get("estimate") != "gossip" or not mends(rule):
         return None
     asking: dict[str, int] = {name: settings[f"gossip_{name}"] for name in ("samples", "rounds")}
     for name, value in asking.items():

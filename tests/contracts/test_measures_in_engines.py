@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 from coterie import records
 from coterie.dynamics import _spread, simulate
 from coterie.measures import KINDS, SPREADS, STEPS
-from driving import narrow_blocks, own, session, world
+from driving import LIGHT, narrow_blocks, own, session, world
 
 MIXED = [{"name": "mlp", "sizes": [8]}, {"name": "mlp", "sizes": [12]}]
 WORLDS: dict[str, dict[str, Any]] = {
@@ -23,6 +23,9 @@ WORLDS: dict[str, dict[str, Any]] = {
     "relay": {"protocol": "relay", "topology": "ring"},
     "aggregator": {"protocol": "aggregator", "topology": "star", "start": "merge"},
     "two exchanges before training": {"protocol": own("Twice"), "links": 0.7},
+    "exercises": {"protocol": LIGHT["desa"], "rule": "isolation"},
+    "exercises, in turn with training": {"protocol": own("Meme"), "links": 0.7},
+    "nodes that come and go": {"joins": {4: 2}, "leaves": {0: 2}, "start": "merge"},
     "two kinds of model": {"rule": "dechw", "model": MIXED, "topology": "complete"},
     "batch norm": {"model": {"name": "cnn", "channels": [4], "kernel": 3, "norm": "batch"}},
     "a parameter without dimension": {"model": own("scaled")},
@@ -39,10 +42,10 @@ def measured(engine: str, name: str) -> pl.DataFrame:
     with narrow_blocks():
         running.begin(made)
         running.evaluate()
-        frames = [records.measured("m", 0, 0, running.ledger)]
+        frames = [records.measured("m", 0, 0, running.ledger, made.there(0))]
         for number in (1, 2, 3):
             running.round(number, number != 2)
-            frames.append(records.measured("m", 0, number, running.ledger))
+            frames.append(records.measured("m", 0, number, running.ledger, made.there(number)))
     return pl.concat(frames)
 
 
@@ -67,7 +70,7 @@ def test_the_table(name: str) -> None:
     assert set(found["round"]) == {0, 1, 3}
     told = {"h_norm", "h_element"} if "dechw" in str(WORLDS[name]) else set()
     network = set() if name == "two kinds of model" else {"sigma_an"}
-    cosine = set() if name == "alone" else {"step_cosine"}
+    cosine = set() if name in ("alone", "exercises") else {"step_cosine"}
     at = {r: set(found.filter(pl.col("round") == r)["measure"]) for r in (0, 1, 3)}
     assert at[0] == set(SPREADS[:2]) | network
     assert at[1] == at[3] == at[0] | set(STEPS[:3]) | cosine | told

@@ -66,7 +66,7 @@ def test_a_protocols_memory_is_kept_in_snapshots(engine: str) -> None:
     assert memories == [2] * 6
 
 
-class TestStudies:
+class TestExercises:
     """What a node makes of its own data and of what it heard: notes, messages and a loss of its own."""
 
     @pytest.mark.parametrize("engine", ["loop", "workers", "memory"])

@@ -81,6 +81,11 @@ class Pool:
             return answer
 
 
+def cores_here() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @contextlib.contextmanager
 def without_main() -> Iterator[None]:
     """Hide the user's script from a new process, which would run it again: workers need nothing of it."""

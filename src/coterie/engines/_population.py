@@ -1,6 +1,5 @@
 """The nodes of a job in this machine's memory: their matrices, who computes what, and what is measured."""
 
-import os
 import time
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ from coterie.engines import Ledger, World
 from coterie.engines._calibration import choose_mode
 from coterie.engines._gauge import Gauges, room
 from coterie.engines._job import Indices
-from coterie.engines._pool import Pool
+from coterie.engines._pool import Pool, cores_here
 from coterie.engines._site import Group, Mode, architectures
 from coterie.initialisers import Origin
 
@@ -23,8 +22,7 @@ class Population:
     """All nodes of a job, by architecture, and the worker processes that compute for them."""
 
     def __init__(self, workers: int, mode: Literal["auto", "stack", "loop"], chunk: int, device: str) -> None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.pool = Pool((workers or cores) if device == "cpu" else 1)
+        self.pool = Pool((workers or cores_here()) if device == "cpu" else 1)
         self.mode, self.chunk, self.device = mode, chunk, device
         self._samples: Any = None
 

@@ -11,11 +11,11 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, StrMethodFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from coterie.report.curves import FAINT, LOOK, PALETTE, Curve, X, curve, save
 
-SOLID, DASHED, DOTTED = "-", (0, (4, 2)), (0, (1, 1.5))
+SOLID, DASHED = "-", (0, (4, 2))
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,6 @@ class Panel:
     log_y: bool = True
     levels: Sequence[tuple[float, str, str]] = field(default_factory=list)
     """Horizontal lines: height, label, colour."""
-    bytes_x: bool = False
 
 
 def colour(place: int) -> str:
@@ -100,7 +99,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
     if panel.log_y:
         axes.set_yscale("log")
         _few_ticks(axes.yaxis)
-    axes.xaxis.set_major_formatter(EngFormatter("B") if panel.bytes_x else StrMethodFormatter("{x:,.6g}"))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:.3g}"))
     _limit(axes, panel)
     axes.set_title(panel.title)

@@ -116,7 +116,7 @@ def _cells(row: dict[str, Any], levels: list[str], alike: bool) -> list[str]:
         *([] if alike else [seeds, f"{row['round']}"]),
         f"{_number(row['accuracy'])} ± {_number(row['accuracy_ci'])}",
         _number(row["spread"]),
-        *(_rounds(row[f"rounds_to_{name}"], row[f"reached_{name}"], row["seeds"]) for name in levels),
+        *(rounds_cell(row[f"rounds_to_{name}"], row[f"reached_{name}"], row["seeds"]) for name in levels),
         _number(row["f1"]),
         _number(row["loss"]),
         humanise(row["sent_bytes"]),
@@ -134,7 +134,8 @@ def _number(value: float | None) -> str:
     return f"{value:.3f}" if abs(value) < 1000 else f"{value:.3g}"
 
 
-def _rounds(time: float | None, reached: int, seeds: int) -> str:
+def rounds_cell(time: float | None, reached: int, seeds: int) -> str:
+    """Rounds until a level was reached, and by how many seeds if not by all."""
     if time is None:
         return NEVER
     rounds = f"{time:.1f}".removesuffix(".0")

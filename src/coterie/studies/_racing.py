@@ -8,7 +8,7 @@ import polars as pl
 from coterie.experiment import Experiment
 from coterie.report.sheets import Sheet
 from coterie.report.statistics import complete, last_round, mean_characteristic_time, mean_ci, methods, per_seed
-from coterie.report.tables import NEVER, UNKNOWN, humanise
+from coterie.report.tables import NEVER, UNKNOWN, humanise, rounds_cell
 from coterie.slots import as_table
 
 Frames = Mapping[str, pl.DataFrame]
@@ -88,7 +88,7 @@ def times_sheet(
     paper: Mapping[str, Sequence[str]],
 ) -> Sheet:
     """The rounds until the mean accuracy reaches each level times the goal, beside the paper's."""
-    return _until(title, records, names, levels, goal, paper, lambda curves, level: _rounds(curves, level))
+    return _until(title, records, names, levels, goal, paper, _rounds)
 
 
 def bytes_sheet(
@@ -136,11 +136,7 @@ def _until(
 
 
 def _rounds(curves: pl.DataFrame, level: float) -> str:
-    time, count = mean_characteristic_time(curves, level)
-    seeds = curves["seed"].n_unique()
-    if time is None:
-        return NEVER
-    return f"{time:.1f}".removesuffix(".0") + ("" if count == seeds else f" ({count}/{seeds})")
+    return rounds_cell(*mean_characteristic_time(curves, level), curves["seed"].n_unique())
 
 
 def _from(paper: Mapping[str, Sequence[str]], method: str, place: int) -> str:

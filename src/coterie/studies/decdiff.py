@@ -21,6 +21,7 @@ from coterie.world import load_samples, network
 
 PAPER = "50 nodes, all images, 1,000 rounds, 4 replicas"
 LEVELS = (0.5, 0.8, 0.9, 0.95)
+REMARK = " (the paper: Gini index within a class .70 to .85)"
 CORE = {"dechetero": "DecHetero", "cfa": "CFA", "cfa-ge": "CFA-GE", "decdiff": "DecDiff", "decdiff-vt": "DecDiff+VT"}
 NAMES = {**BASELINES, **CORE, "decdiff-rvt": "DecDiff + random VT", "dechw": "DecHW", **WITH_GAIN, **OURS}
 
@@ -85,7 +86,7 @@ def decdiff(scale: Scale) -> dict[str, Exhibit]:
         "table cost": exhibit("bytes a node has sent by then", _bytes),
         "figure 1": _disruption(scale),
         "figure 3": Exhibit("the network", lambda _, folder: [_graph(runs, folder)]),
-        "figure 4": Exhibit("the allocation of data", lambda _, folder: allocations(runs, folder)),
+        "figure 4": Exhibit("the allocation of data", lambda _, folder: allocations(runs, folder, REMARK)),
         "figure 5": exhibit("test loss by round", lambda found, folder: _curves(found, folder, "test_loss", "round")),
         "figure 6": exhibit("accuracy of every node at the last round", _boxes),
         "figure bytes": exhibit(
@@ -203,7 +204,7 @@ def _graph(runs: Mapping[str, Experiment], folder: Path) -> Path:
     return path
 
 
-def allocations(runs: Mapping[str, Experiment], folder: Path) -> list[Shown]:
+def allocations(runs: Mapping[str, Experiment], folder: Path, remark: str = "") -> list[Shown]:
     """Who holds what, drawn and measured, for the first seed of each run."""
     shown: list[Shown] = []
     rows = []
@@ -214,7 +215,7 @@ def allocations(runs: Mapping[str, Experiment], folder: Path) -> list[Shown]:
         deal: Any = choice("partition", e.partition).make()  # type: ignore[arg-type]
         pairs = split(deal, labels, e.nodes, e.seeds[0], items=e.items, total=e.total, validation=0.0)
         counts = skew.counts(labels, [train for train, _ in pairs], samples.classes)
-        path = folder / f"allocation-{name.lower()}.png"
+        path = folder / f"allocation-{name.lower().replace(' ', '-')}.png"
         draw_allocation(counts, path, f"{name}, {e.nodes} nodes")
         facts = skew.describe(counts)
         rows += [
@@ -223,7 +224,7 @@ def allocations(runs: Mapping[str, Experiment], folder: Path) -> list[Shown]:
         shown.append(path)
     return [
         *shown,
-        Sheet("How uneven it is (the paper: Gini index within a class .70 to .85)", ["data", "measure", "value"], rows),
+        Sheet(f"How uneven it is{remark}", ["data", "measure", "value"], rows),
     ]
 
 

@@ -34,7 +34,7 @@ DIGITS = {
     "dataset": "digits",
     "model": {"name": "mlp", "sizes": [64, 32, 32]},
     **SGD,
-    "lr": 0.01,
+    "lr": 0.1,
     "batch_size": 8,
 }
 
