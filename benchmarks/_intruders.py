@@ -12,7 +12,6 @@ import signal
 import ssl
 import sys
 import traceback
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -210,7 +209,7 @@ class Haunting:
         yield "random numbers", [by.header(now, noise), noise]
         yield "random header", [rng.randbytes(rng.randrange(1, 200)), sound]
         yield "no header", []
-        yield "wrong checksum", [by.header(now, sound, checksum=zlib.crc32(sound) ^ 1 << rng.randrange(32)), sound]
+        yield "wrong checksum", [by.header(now, sound, checksum=wire.checksum(sound) ^ 1 << rng.randrange(32)), sound]
         yield "half of it", [by.header(now, sound), sound[: len(sound) // 2]]
         yield "of the past", [by.header(rng.choice([0, max(now - 2, 0)]), sound), sound]
         yield "of the far future", [by.header(by.rounds + rng.randrange(1, 10**9), sound), sound]

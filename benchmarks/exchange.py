@@ -1,7 +1,8 @@
 """One exchange between peers against a bare gRPC stream with the same keys and bytes: `python benchmarks/exchange.py`.
 
 A hub and its neighbours live in processes of their own. In one exchange everybody sends its model to all neighbours and
-has taken in theirs; the bare stream carries the same bytes both ways over the same kind of channel and drops them.
+has taken in theirs; the bare stream carries the same bytes both ways over the same kind of channel and drops them. The
+same processes do both in turns, so that whatever else the machine does falls on both.
 """
 
 import argparse
@@ -9,10 +10,13 @@ import asyncio
 import itertools
 import json
 import resource
+import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -55,112 +59,193 @@ class Exchange:
 
 def star(neighbours: int, sizes: tuple[int, ...]) -> World:
     """A hub with neighbours who know nobody else."""
-    from dataclasses import replace
-
     case = Case("", Choice("models", "mlp", {"sizes": sizes}), (784,), neighbours + 1, 16, 1)
     made = world(replace(case, topology=Choice("topologies", "star", {})))
     return replace(made, protocol=Exchange())
 
 
-def be(node: int, neighbours: int, sizes: tuple[int, ...], home: Path, rounds: int, bare: bool, told: Any) -> None:
-    """One process: a peer, or its bare counterpart; tells what the rounds took."""
-    torch.set_num_threads(1)
-    work = _bare(node, neighbours, sizes, Home(home), rounds) if bare else _peer(node, neighbours, sizes, home, rounds)
-    times, before = asyncio.run(work)
-    if node == 0:
-        after = used()
-        told.put((sum(times[1:]) / (len(times) - 1), after[0] - before[0], after[1] - before[1]))
+@dataclass(frozen=True)
+class Reading:
+    """What one process needed for an exchange: seconds, processor seconds, and memory (MB) above what it had before."""
+
+    seconds: float
+    cpu: float
+    memory: float
 
 
-def used() -> tuple[float, float]:
-    """Processor seconds and peak memory (MB) of this process so far."""
+def cpu() -> float:
+    """Processor seconds of this process so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6
+    return usage.ru_utime + usage.ru_stime
 
 
-async def _peer(node: int, neighbours: int, sizes: tuple[int, ...], home: Path, rounds: int) -> tuple[list[float], Any]:
-    where = star(neighbours, sizes)
-    near = {f"node-{j}": j for j in ([0] if node else range(1, neighbours + 1))}
-    (settings,) = Experiment(rounds=rounds).resolved.values()
-    running = Running(
-        Assignment("", settings, 0, where, node, near, Home(home), home / "run", Timing(deadline=600), wait=600)
-    )
-    running.node.work = running._work  # type: ignore[method-assign]
-    await running.links.open()
-    await running._gather(1)
-    times, before = [], used()
-    for number in range(1, rounds + 1):
-        start = time.perf_counter()
-        running.desk.begin(number, near.values())
-        await running.links.announce(number)
-        await running.node.round(number, running, near.values(), False)
-        times.append(time.perf_counter() - start)
-    await running.links.announce(rounds, finished=True)
-    await running.links.flush(600)
-    await asyncio.sleep(1)
-    await running.links.close()
-    return times, before
+def memory(line: str) -> float:
+    """MB of this process now (VmRSS), or at most since the peak was last forgotten (VmHWM)."""
+    text = Path("/proc/self/status").read_text()
+    return int(next(found for found in text.splitlines() if found.startswith(line)).split()[1]) * 1024 / 1e6
 
 
-async def _bare(node: int, neighbours: int, sizes: tuple[int, ...], home: Home, rounds: int) -> tuple[list[float], Any]:
-    """The same bytes to and fro, the next round when all of this one are there: what any such exchange must do."""
-    dims = (784, *sizes, 10)
-    amount = 4 * sum((a + 1) * b for a, b in itertools.pairwise(dims))
-    payload, came = bytes(amount), asyncio.Condition()
-    heard: dict[int, int] = {}
+class Peer:
+    """A peer that does nothing but exchange."""
 
-    async def take(parts: AsyncIterator[bytes], context: Any) -> bytes:
+    def __init__(self, node: int, neighbours: int, sizes: tuple[int, ...], home: Path) -> None:
+        self.near = {f"node-{j}": j for j in ([0] if node else range(1, neighbours + 1))}
+        (settings,) = Experiment(rounds=10**6).resolved.values()
+        where, timing = star(neighbours, sizes), Timing(deadline=600)
+        self.running = Running(
+            Assignment("", settings, 0, where, node, self.near, Home(home), home / "run", timing, wait=600)
+        )
+        self.number = 0
+
+    async def open(self) -> None:
+        await self.running.links.open()
+        await self.running._gather(1)
+
+    async def exchange(self) -> None:
+        self.number += 1
+        self.running.desk.begin(self.number, self.near.values())
+        await self.running.links.announce(self.number)
+        await self.running.node.round(self.number, self.running, self.near.values(), False)
+
+    async def settle(self) -> None:
+        await self.running.links.flush(600)
+
+    async def close(self) -> None:
+        await self.running.links.close()
+
+
+class Bare:
+    """The same bytes to and fro, the next exchange when all of this one are there: what any exchange must do."""
+
+    def __init__(self, home: Path, amount: int) -> None:
+        self.home, self.amount, self.payload = Home(home), amount, bytes(amount)
+        self.came, self.heard, self.number = asyncio.Condition(), Counter[int](), 0
+
+    async def open(self) -> None:
+        self.server = grpc.aio.server(options=[*ALIVE])
+        handlers = {"Take": grpc.stream_unary_rpc_method_handler(self._take)}
+        self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bare", handlers),))
+        self.server.add_secure_port(self.home.listen, server_credentials(self.home))
+        await self.server.start()
+        self.lines = [channel(self.home, card, ALIVE) for card in self.home.neighbours.values()]
+        for line in self.lines:
+            while line.get_state(try_to_connect=True) != grpc.ChannelConnectivity.READY:
+                await asyncio.sleep(0.05)
+
+    async def _take(self, parts: AsyncIterator[bytes], context: Any) -> bytes:
         number = int.from_bytes(await anext(parts), "little")
         async for _ in parts:
             pass
-        async with came:
-            heard[number] = heard.get(number, 0) + 1
-            came.notify_all()
+        async with self.came:
+            self.heard[number] += 1
+            self.came.notify_all()
         return b""
 
-    async def parts(number: int) -> AsyncIterator[bytes]:
+    async def _parts(self, number: int) -> AsyncIterator[bytes]:
         yield number.to_bytes(4, "little")
-        for start in range(0, amount, CHUNK):
-            yield payload[start : start + CHUNK]
+        for start in range(0, self.amount, CHUNK):
+            yield self.payload[start : start + CHUNK]
 
-    server = grpc.aio.server(options=[*ALIVE])
-    handlers = {"Take": grpc.stream_unary_rpc_method_handler(take)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bare", handlers),))
-    server.add_secure_port(home.listen, server_credentials(home))
-    await server.start()
-    lines = [channel(home, card, ALIVE) for card in home.neighbours.values()]
-    for line in lines:
-        while line.get_state(try_to_connect=True) != grpc.ChannelConnectivity.READY:
-            await asyncio.sleep(0.05)
-    times, before = [], used()
-    for number in range(1, rounds + 1):
-        start = time.perf_counter()
-        await asyncio.gather(*(line.stream_unary("/bare/Take")(parts(number)) for line in lines))
-        async with came:
-            await came.wait_for(lambda number=number: heard.get(number, 0) == len(lines))
-        times.append(time.perf_counter() - start)
-    await asyncio.sleep(1)
-    await server.stop(0.1)
-    return times, before
+    async def exchange(self) -> None:
+        self.number += 1
+        await asyncio.gather(*(line.stream_unary("/bare/Take")(self._parts(self.number)) for line in self.lines))
+        async with self.came:
+            await self.came.wait_for(lambda: self.heard[self.number] == len(self.lines))
+
+    async def settle(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        await self.server.stop(0.1)
 
 
-def measured(neighbours: int, sizes: tuple[int, ...], rounds: int, bare: bool) -> tuple[float, float, float]:
-    """Mean seconds of an exchange at the hub after the first, its processor seconds, and the memory it needs (MB)."""
+def be(
+    node: int,
+    neighbours: int,
+    sizes: tuple[int, ...],
+    homes: tuple[Path, Path],
+    rounds: int,
+    repeats: int,
+    meet: Any,
+    told: Any,
+) -> None:
+    """One process: the bare exchange and the peer's in turns; tells what they took. The first turn warms up."""
+    torch.set_num_threads(1)
+    found = asyncio.run(_turns(node, neighbours, sizes, homes, rounds, repeats, meet))
+    told.put((node, found))
+
+
+async def _turns(
+    node: int, neighbours: int, sizes: tuple[int, ...], homes: tuple[Path, Path], rounds: int, repeats: int, meet: Any
+) -> list[tuple[Reading, Reading]]:
+    sides: tuple[Bare | Peer, ...] = (Bare(homes[0], model_bytes(sizes)), Peer(node, neighbours, sizes, homes[1]))
+    for side in sides:
+        await side.open()
+    base, found = memory("VmRSS"), []
+    for _ in range(1 + repeats):
+        turn = []
+        for side in sides:
+            await asyncio.to_thread(meet.wait)
+            Path("/proc/self/clear_refs").write_text("5")  # forget the peak
+            start, before = time.perf_counter(), cpu()
+            for _ in range(rounds):
+                await side.exchange()
+            took = time.perf_counter() - start
+            await side.settle()
+            await asyncio.to_thread(meet.wait)
+            turn.append(Reading(took / rounds, (cpu() - before) / rounds, memory("VmHWM") - base))
+        found.append((turn[0], turn[1]))
+    for side in sides:
+        await side.close()
+    return found
+
+
+def model_bytes(sizes: tuple[int, ...]) -> int:
+    """Bytes of a model with layers of these sizes."""
+    return 4 * sum((a + 1) * b for a, b in itertools.pairwise((784, *sizes, 10)))
+
+
+def measured(neighbours: int, sizes: tuple[int, ...], rounds: int, repeats: int) -> dict[int, list[Any]]:
+    """The readings of all processes, the hub's number being 0."""
     context: Any = mp.get_context("spawn")
-    told = context.Queue()
+    told, meet, names = context.Queue(), context.Barrier(neighbours + 1), [f"node-{i}" for i in range(neighbours + 1)]
     with tempfile.TemporaryDirectory() as scratch:
-        names = [f"node-{i}" for i in range(neighbours + 1)]
-        homes = make_homes(Path(scratch), names, star(neighbours, (8,)))
+        small = star(neighbours, (8,))
+        bare, ours = (make_homes(Path(scratch) / kind, names, small) for kind in ("bare", "ours"))
         processes = [
-            context.Process(target=be, args=(i, neighbours, sizes, home.path, rounds, bare, told))
-            for i, home in enumerate(homes)
+            context.Process(
+                target=be, args=(i, neighbours, sizes, (bare[i].path, ours[i].path), rounds, repeats, meet, told)
+            )
+            for i in range(neighbours + 1)
         ]
         for process in processes:
             process.start()
-        found: tuple[float, float, float] = told.get()
+        found = dict(told.get() for _ in processes)
         for process in processes:
             process.join()
     return found
+
+
+def compared(label: str, neighbours: int, rounds: int, repeats: int) -> list[str]:
+    """A line of the table: medians over the turns. Processor seconds are those of all processes together."""
+    sizes = MODELS[label]
+    found, size = measured(neighbours, sizes, rounds, repeats), model_bytes(sizes) / 1e6
+    hub, moved = found[0][1:], 2 * size * neighbours
+    ratios = [bare.seconds / ours.seconds for bare, ours in hub]
+    spent = [
+        [sum(turns[t][side].cpu for turns in found.values()) / moved * 1e3 for t in range(1, 1 + repeats)]
+        for side in (0, 1)
+    ]
+    work = [a / b for a, b in zip(*spent, strict=True)]
+    # What peers hold for later is in the bare readings too, but for the first.
+    peak = [found[0][0][0].memory / size, max(ours.memory for _, ours in found[0]) / size]
+    speed = statistics.median(moved / bare.seconds for bare, _ in hub)
+    return [
+        label, str(neighbours), f"{speed:.0f}",
+        f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})",
+        f"{statistics.median(spent[1]):.2f}", f"{statistics.median(spent[0]):.2f}", f"{statistics.median(work):.2f}",
+        f"{peak[1]:.1f}", f"{peak[0]:.1f}",
+    ]  # fmt: skip
 
 
 class Clock(Silent):
@@ -210,34 +295,26 @@ def trained(rows: pl.DataFrame) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5, help="exchanges in a turn")
+    parser.add_argument("--repeats", type=int, default=7, help="turns")
+    parser.add_argument("--only", help="one of the models, such as '50 MB', or 'up'")
+    parser.add_argument("--neighbours", type=int, nargs="*", default=COUNTS)
     given = parser.parse_args()
     table = Table(
-        "model", "neighbours", "bare, MB/s", "of it", "goal", "CPU s/GB", "bare CPU", "peak, models",
-        title="One exchange of peers / a bare gRPC stream of the same bytes, both ways, mutual TLS",
+        "model", "neighbours", "bare, MB/s", "of it", "CPU s/GB", "bare", "bare/ours", "peak, models", "bare",
+        title="One exchange of peers / a bare gRPC stream of the same bytes, both ways, mutual TLS (goal 0.7)",
     )  # fmt: skip
-    for label, sizes in MODELS.items():
-        dims = (784, *sizes, 10)
-        size = 4 * sum((a + 1) * b for a, b in itertools.pairwise(dims)) / 1e6
-        for neighbours in COUNTS:
-            rounds = given.rounds if size < 10 else max(given.rounds // 2, 4)
-            tries = [
-                [measured(neighbours, sizes, rounds, bare) for bare in (True, False)] for _ in range(given.repeats)
-            ]
-            (bare, bare_cpu, _), (ours, cpu, memory) = (min(found) for found in zip(*tries, strict=True))
-            moved = 2 * size * neighbours
-            row = [
-                label, str(neighbours), f"{moved / bare:.0f}", f"{bare / ours:.2f}", "0.70",
-                f"{cpu / rounds / moved * 1e3:.1f}", f"{bare_cpu / rounds / moved * 1e3:.1f}", f"{memory / size:.1f}",
-            ]  # fmt: skip
+    for label in MODELS:
+        for neighbours in given.neighbours if given.only in (None, label) else ():
+            row = compared(label, neighbours, given.rounds, given.repeats)
             print(*row, sep=" | ", flush=True)  # all of it takes minutes
             table.add_row(*row)
     Console().print(table)
-    table = Table("8 nodes, MLP, two cores", "s/round", "not training", title="A round of peers / of the simulator")
-    for name, seconds, share in overhead(20):
-        table.add_row(name, f"{seconds:.2f}", f"{share:.0%}")
-    Console().print(table)
+    if given.only in (None, "up"):
+        table = Table("8 nodes, MLP, two cores", "s/round", "not training", title="A round of peers / of the simulator")
+        for name, seconds, share in overhead(20):
+            table.add_row(name, f"{seconds:.2f}", f"{share:.0%}")
+        Console().print(table)
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ def words(desk: Desk, value: float = 1.0) -> dict[str, Tensor]:
 
 async def refusal(desk: Desk, envelope: Envelope) -> str:
     with pytest.raises(Refused) as caught:
-        await desk.put(envelope, words(desk))
+        await desk.put(envelope, lambda: words(desk))
     return caught.value.reason
 
 
@@ -146,16 +146,16 @@ class TestDesk:
         async def scene() -> None:
             desk = office.make()
             desk.begin(3, [1, 2, 3])
-            await desk.put(letter(desk, 1, 3), words(desk))
+            await desk.put(letter(desk, 1, 3), lambda: words(desk))
             assert await refusal(desk, letter(desk, 1, 3)) == "duplicate"
             assert await refusal(desk, letter(desk, 1, 2)) == "past"
-            await desk.put(letter(desk, 1, 4), words(desk))  # it may have ended my round already
+            await desk.put(letter(desk, 1, 4), lambda: words(desk))  # it may have ended my round already
             assert await refusal(desk, letter(desk, 1, 4)) == "duplicate"
             assert await refusal(desk, letter(desk, 1, 5)) == "future"  # but no other without me
             assert await refusal(desk, letter(desk, 2, 21)) == "future"
             assert await refusal(desk, letter(desk, 2, 0)) == "past"
             assert await refusal(desk, letter(desk, 7, 3)) == "stranger"
-            await desk.put(letter(desk, 1, 3, "start"), words(desk))  # another message of the same round
+            await desk.put(letter(desk, 1, 3, "start"), lambda: words(desk))  # another message of the same round
             assert list(await desk.receive([1], "model")) == [1]
             assert await refusal(desk, letter(desk, 2, 3)) == "past"  # merged without it
             desk.begin(4, [1, 2, 3])
@@ -167,8 +167,8 @@ class TestDesk:
         async def scene() -> None:
             desk = office.make()
             with pytest.raises(Refused, match="fields"):
-                await desk.put(letter(desk, 1), {"other": torch.ones(3)})
-            await desk.put(letter(desk, 1), words(desk))
+                await desk.put(letter(desk, 1), lambda: {"other": torch.ones(3)})
+            await desk.put(letter(desk, 1), lambda: words(desk))
             assert list(await desk.receive([1], "model")) == [1]
 
         run(scene())
@@ -206,14 +206,14 @@ class TestDesk:
             desk = office.make(deadline=0.05)
             for number in (1, 2, 3):
                 desk.begin(number, [1, 2, 3])
-                await desk.put(letter(desk, 1, number), words(desk))
+                await desk.put(letter(desk, 1, number), lambda: words(desk))
                 assert list(await desk.receive([1, 2], "model")) == [1]
                 assert office.missed == [2] * number
             desk.timing = Timing(deadline=1e6)
             desk.begin(4, [1, 2, 3])
-            await desk.put(letter(desk, 1, 4), words(desk))
+            await desk.put(letter(desk, 1, 4), lambda: words(desk))
             assert list(await desk.receive([1, 2], "model")) == [1]  # nobody waits for it now
-            await desk.put(letter(desk, 2, 5), words(desk))
+            await desk.put(letter(desk, 2, 5), lambda: words(desk))
             assert desk._awaited(2)
 
         run(scene())
@@ -241,7 +241,7 @@ class TestDesk:
             desk.neighbours[2].sound = False
             for sender in (1, 2, 3):
                 desk.neighbours[sender].reach(20 if sender == 2 else 1, False)
-            await desk.put(letter(desk, 1), words(desk))
+            await desk.put(letter(desk, 1), lambda: words(desk))
             assert list(await desk.receive([1, 2], "model")) == [1]
             assert desk.front() == 1
 
@@ -254,8 +254,8 @@ class TestDesk:
             desk.begin(2, [1, 2] if why == "silenced" else [1, 2, 3])
             if why != "silenced":
                 desk.neighbours[3] = desks.Neighbour(alive=why == "finished", round=1, finished=why == "finished")
-            await desk.put(letter(desk, 1, 2), words(desk))
-            await desk.put(letter(desk, 2, 2), {})  # nothing to say is an answer, too
+            await desk.put(letter(desk, 1, 2), lambda: words(desk))
+            await desk.put(letter(desk, 2, 2), dict)  # nothing to say is an answer, too
             assert list(await desk.receive([1, 2, 3], "model")) == [1]
             assert office.missed == []
 
@@ -276,11 +276,11 @@ class TestDesk:
     def test_a_quorum_is_waited_for_beyond_the_deadline(self, office: Desks) -> None:
         async def scene() -> None:
             desk = office.make(deadline=0.05, quorum=2)
-            await desk.put(letter(desk, 1), words(desk))
+            await desk.put(letter(desk, 1), lambda: words(desk))
             waiting = asyncio.create_task(desk.receive([1, 2, 3], "model"))
             await asyncio.sleep(0.3)
             assert not waiting.done()
-            await desk.put(letter(desk, 3), words(desk))
+            await desk.put(letter(desk, 3), lambda: words(desk))
             assert sorted(await waiting) == [1, 3]
 
         run(scene())
@@ -320,11 +320,11 @@ class TestDesk:
         async def scene() -> None:
             desk = office.make(mode="async", discount=0.5)
             desk.begin(5, [1, 2, 3])
-            await desk.put(letter(desk, 1, 2), words(desk, 1.0))
-            await desk.put(letter(desk, 1, 3), words(desk, 3.0))
+            await desk.put(letter(desk, 1, 2), lambda: words(desk, 1.0))
+            await desk.put(letter(desk, 1, 3), lambda: words(desk, 3.0))
             assert await refusal(desk, letter(desk, 1, 3)) == "duplicate"
             assert await refusal(desk, letter(desk, 1, 1)) == "duplicate"
-            await desk.put(letter(desk, 2, 5), words(desk, 8.0))
+            await desk.put(letter(desk, 2, 5), lambda: words(desk, 8.0))
             assert len(list(desk.spool.iterdir())) == 2
             heard = await desk.receive([1, 2, 3], "model")
             assert sorted(heard) == [1, 2]
@@ -343,7 +343,7 @@ class TestDesk:
             for sender in (1, 2, 3):
                 fields = words(desk)
                 alive.append(weakref.ref(fields["w"]))
-                await desk.put(letter(desk, sender), fields)
+                await desk.put(letter(desk, sender), lambda: fields)
                 del fields
             gc.collect()
             assert sum(ref() is not None for ref in alive) == held

@@ -56,7 +56,8 @@ def receive(
     receiver = Receiver(expected, judge)
     for part in parts:
         receiver.feed(part)
-    return receiver.finish()
+    fields = receiver.finish()
+    return receiver.header, fields
 
 
 def refusal(parts: Iterable[bytes], expected: Expected = expected()) -> str:  # noqa: B008 - it is frozen
@@ -374,6 +375,20 @@ def test_cut_reordered_and_repeated_streams(change: Callable[[list[bytes]], list
 def test_a_cut_stream_is_noticed_though_its_checksum_fits() -> None:
     payload = wire.encode(message())
     assert refusal(stream(payload[:-4], bytes=len(payload))) == "damaged"
+
+
+def test_the_checksum_tells_flipped_bits_and_swapped_blocks() -> None:
+    payload = random.Random(2).randbytes(5 * (64 << 10) + 11)
+    right = wire.checksum(payload)
+    for position in (0, 7, 1000, 64 << 10, 4 * (64 << 10) + 3, len(payload) - 1):
+        for bit in range(8):
+            spoilt = bytearray(payload)
+            spoilt[position] ^= 1 << bit
+            assert wire.checksum(spoilt) != right
+    block = 64 << 10
+    assert wire.checksum(payload[block : 2 * block] + payload[:block] + payload[2 * block :]) != right
+    assert wire.checksum(payload[:-1]) != right
+    assert wire.checksum(bytearray(payload)) == right
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress, None])

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from coterie.contract import Message, Rule, Term
 from coterie.engines import Ledger, World, diverged, foreign
+from coterie.engines._buffers import Pool
 from coterie.engines._exercise import RowStudent, exercise
 from coterie.engines._job import Indices
 from coterie.engines._site import architectures
@@ -20,7 +21,7 @@ from coterie.lessons import Classroom, Pupil
 from coterie.measures import Steps, layers, spread
 from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Op, Receive, Send, Teach, Train
 
-BLOCK = 1 << 16
+BLOCK = 1 << 15
 """Numbers that are added up at a time."""
 
 
@@ -56,32 +57,46 @@ class Came(Heard):
 class Sums:
     """Σ ω·weight·value and Σ ω·weight of each term, in double precision: the order of arrival does not show."""
 
-    def __init__(self) -> None:
+    def __init__(self, pool: Pool) -> None:
         self.values: dict[str, Tensor] = {}
         self.weights: dict[str, Tensor] = {}
+        self._pool = pool
 
     def add(self, terms: dict[str, Term], link: float) -> None:
         """Add one message's terms, which came over a link of this weight."""
         for name, term in terms.items():
             weight = torch.as_tensor(term.weight, dtype=torch.float64) * link
-            if name not in self.values:
-                self.values[name], self.weights[name] = term.value.double().mul(weight), weight
-                continue
+            first = name not in self.values
+            if first:
+                self.values[name] = self._pool.numbers(term.value, torch.float64)
             total = self.values[name]
-            for block in range(0, total.shape[-1], BLOCK):  # in a fast cache the conversion costs next to nothing
-                part = slice(block, block + BLOCK)
-                factor = weight if weight.numel() == 1 else weight[..., part]
-                total[..., part].addcmul_(term.value[..., part].double(), factor)
-            self.weights[name] = self.weights[name] + weight
+            for part in _blocks(total):
+                block, value, factor = total[..., part], term.value[..., part], _cut(weight, part)
+                if first:
+                    block.copy_(value).mul_(factor)
+                else:
+                    block.addcmul_(value.double(), factor)
+            self.weights[name] = weight if first else self.weights[name] + weight
+
+
+def _blocks(x: Tensor) -> Iterator[slice]:
+    """The last dimension in parts that stay in a fast cache, where conversion to double costs next to nothing."""
+    return (slice(start, start + BLOCK) for start in range(0, x.shape[-1], BLOCK))
+
+
+def _cut(x: Tensor, part: slice) -> Tensor:
+    """This part of something that may be one number for all."""
+    return x if x.numel() == 1 else x[..., part]
 
 
 class Added(Heard):
     """What a peer heard and did not keep: senders, and sums over their messages. Other architectures are left out."""
 
-    def __init__(self, rule: Rule, architecture: str, links: dict[int, float]) -> None:
+    def __init__(self, rule: Rule, architecture: str, links: dict[int, float], pool: Pool | None = None) -> None:
         self.rule, self.architecture, self.links = rule, architecture, links
         self.senders: list[int] = []
-        self.sums, self.buffers = Sums(), Sums()
+        pool = pool or Pool()
+        self.sums, self.buffers = Sums(pool), Sums(Pool())
         self.messages: list[Message] = []
         """The messages themselves, for rules that ask for them."""
         self.weights: list[float] = []
@@ -126,11 +141,10 @@ class StreamInbox:
         return term in self.heard.sums.values
 
     def sum(self, term: str, own: bool = False) -> Tensor:
-        return self._totals(term, own)[0].float()
+        return self._total(term, own, normalised=False)
 
     def mean(self, term: str, own: bool = False) -> Tensor:
-        value, weight = self._totals(term, own)
-        return (value / weight).float()
+        return self._total(term, own, normalised=True)
 
     def rows(self, field: str, own: bool = False) -> Tensor:
         heard = [m[field] for m in self.heard.messages if field in m]
@@ -140,19 +154,25 @@ class StreamInbox:
         sizes = torch.stack([m.size for m in [*self.heard.messages, *([self.own] if own else [])]])
         return sizes.new_tensor(self.heard.weights + [1.0] * own).unsqueeze(-1), sizes
 
-    def _totals(self, term: str, own: bool) -> tuple[Tensor, Tensor]:
-        value, weight = self.heard.sums.values[term], self.heard.sums.weights[term]
-        if not own:
-            return value, weight
-        mine = torch.as_tensor(self._mine[term].weight, dtype=torch.float64)
-        return value + mine * self._mine[term].value.double(), weight + mine
+    def _total(self, term: str, own: bool, normalised: bool) -> Tensor:
+        total, weight = self.heard.sums.values[term], self.heard.sums.weights[term]
+        mine = torch.as_tensor(self._mine[term].weight, dtype=torch.float64) if own else None
+        found = torch.empty(total.shape)
+        for part in _blocks(total):
+            block, divisor = total[..., part], _cut(weight, part)
+            if mine is not None:
+                own_weight = _cut(mine, part)
+                block = block + own_weight * self._mine[term].value[..., part].double()
+                divisor = divisor + own_weight
+            found[..., part] = block / divisor if normalised else block
+        return found
 
 
 class Transport(Protocol):
     """What carries parcels between peers."""
 
-    def send(self, sender: int, to: int, tag: str, parcel: Parcel | None) -> None:
-        """Send a parcel on its way; None: none will come."""
+    def send(self, sender: int, to: list[int], tag: str, parcel: Parcel | None) -> None:
+        """Send a parcel on its way; None: none will come. Its tensors may be the live ones of a node: copy them."""
         ...
 
     async def receive(self, node: int, senders: list[int], tag: str) -> Heard:
@@ -169,6 +189,8 @@ class Node:
         self.memory: dict[str, int] = {}
         self.steps = Steps.beside(self.params) if "steps" in world.measures else None
         self.notes: dict[str, Tensor] = {}
+        self.pool = Pool()
+        """Where the sums get their memory; a node that is alone in its process keeps it from round to round."""
         neighbours = world.graph.neighbours(node)
         weights = np.asarray(world.graph.matrix()[[node]].todense()).ravel()[neighbours]
         self.links: dict[int, float] = dict(zip(neighbours.tolist(), weights.tolist(), strict=True))
@@ -243,7 +265,7 @@ class Node:
 
     def _trained(self, batches: int) -> None:
         self.ledger.add("batches", np.array([self.node]), batches)
-        if not self.params.isfinite().all():
+        if not _finite(self.params):
             raise diverged(self.node, self.number)
         if self.evaluating:
             self.score()
@@ -267,7 +289,7 @@ class Node:
         fields = {"w": self.params} if model else dict(self.world.rule.send(me, self.params, self.state))
         if fields and self.trainer.buffers.shape[1]:
             fields["buffers"] = self.trainer.buffers[self.row]
-        return Message({k: f.clone() for k, f in fields.items()}, me.size, self.number)
+        return Message(fields, me.size, self.number)
 
     def _send(self, op: Send) -> None:
         architecture = self.trainer.architecture.signature
@@ -277,8 +299,9 @@ class Node:
             parcel = Parcel(self.node, architecture, self._message(op.model))
         fields = parcel.message.fields.values()
         sound = bool(fields) and all(map(_finite, fields))
-        for to in op.to.tolist():
-            self.transport.send(self.node, to, op.tag, parcel if sound and to in self.reachable else None)
+        reached = [to for to in op.to.tolist() if to in self.reachable]
+        self.transport.send(self.node, reached, op.tag, parcel if sound else None)
+        self.transport.send(self.node, [to for to in op.to.tolist() if to not in self.reachable], op.tag, None)
 
     def _answer(self, theirs: Parcel | None) -> Parcel:
         """What the rule says to a neighbour; nothing to one unheard or of another kind, lest it waits for an answer."""
@@ -309,7 +332,7 @@ class Node:
 
     def gathering(self, parcels: Iterable[Parcel] = ()) -> Added:
         """Sums for this peer's inbox, of these parcels and of what will be added."""
-        heard = Added(self.world.rule, self.trainer.architecture.signature, self.links)
+        heard = Added(self.world.rule, self.trainer.architecture.signature, self.links, self.pool)
         for parcel in parcels:
             heard.add(parcel)
         return heard

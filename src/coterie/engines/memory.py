@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,8 +34,16 @@ class MemoryTransport:
         self.waiting: dict[int, tuple[list[int], str, asyncio.Future[None]]] = {}
         self.received: dict[int, int] = defaultdict(int)
 
-    def send(self, sender: int, to: int, tag: str, parcel: Parcel | None) -> None:
-        """Put a parcel into a peer's box (None: none will come); wake the peer if it has all it waits for."""
+    def send(self, sender: int, to: list[int], tag: str, parcel: Parcel | None) -> None:
+        """Put a copy into the boxes of these peers (None: none will come)."""
+        if parcel is not None:
+            fields = {name: field.clone() for name, field in parcel.message.fields.items()}
+            parcel = replace(parcel, message=replace(parcel.message, fields=fields))
+        for each in to:
+            self._put(sender, each, tag, parcel)
+
+    def _put(self, sender: int, to: int, tag: str, parcel: Parcel | None) -> None:
+        """Put a parcel into a peer's box; wake the peer if it has all it waits for."""
         self.boxes[to, tag][sender] = parcel
         if parcel is not None:
             self.ledger.add("sent_bytes", np.array([sender]), parcel.bytes)

@@ -7,9 +7,10 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -20,6 +21,8 @@ from coterie.contract import Fields, Message
 from coterie.engines._node import Added, Came, Node, Parcel
 from coterie.net.wire import Refused
 from coterie.protocols import Heard
+
+T = TypeVar("T")
 
 SHORTEST_DEADLINE = 2.0
 AHEAD = 1
@@ -81,7 +84,7 @@ class Neighbour:
 class Box:
     """The mail of one round and tag."""
 
-    heard: Heard
+    heard: Added
     parcels: dict[int, Parcel] = field(default_factory=dict)
     """What must be kept; what can be added up on arrival is in `heard` alone."""
     bytes: dict[int, int] = field(default_factory=dict)
@@ -122,6 +125,7 @@ class Desk:
         self._given_up: set[int] = set()
         """Whom this round did not wait for any longer before it began."""
         self._lock = asyncio.Lock()
+        self._clerk = ThreadPoolExecutor(1, "mail", torch.set_num_threads, (1,))
         self._anchor = self._since = 0
         """A round that this peer was in for good reasons, and how many it has done since."""
         if timing.mode == "async":
@@ -235,25 +239,38 @@ class Desk:
         if sender not in self.neighbours:
             raise Refused("stranger", "not a neighbour")
 
-    async def put(self, envelope: Envelope, fields: Fields) -> None:
-        """Take a complete and sound message in: added up at once if it can be, kept else."""
+    async def put(self, envelope: Envelope, opened: Callable[[], Fields]) -> None:
+        """Take a message in once it has been opened and found sound: added up at once if it can be, kept else."""
         async with self._lock:
             self.judge(envelope)
-            message = Message(fields, torch.tensor([envelope.size]), envelope.round)
-            parcel = Parcel(envelope.sender, envelope.architecture, message)
-            if self.timing.mode == "async":
-                await asyncio.to_thread(self._store, envelope, parcel)
-            else:
-                box = self._box(envelope.round, envelope.tag)
-                if fields and self.keep:
-                    box.parcels[envelope.sender] = parcel
-                elif fields and isinstance(box.heard, Added):
-                    await asyncio.to_thread(_add, box.heard, parcel)
-                box.bytes[envelope.sender] = self.amount(parcel)
+            box = None if self.timing.mode == "async" else self._box(envelope.round, envelope.tag)
+            something = await self.work(lambda: self._take_in(envelope, opened(), box))
         self.neighbours[envelope.sender].misses = 0
-        if fields:  # who has sent rubbish is not waited for because it has nothing to say now
+        if something:  # who has sent rubbish is not waited for because it has nothing to say now
             self.neighbours[envelope.sender].sound = True
         self.changed.set()
+
+    def _take_in(self, envelope: Envelope, fields: Fields, box: Box | None) -> bool:
+        """Whether there was anything in it."""
+        message = Message(fields, torch.tensor([envelope.size]), envelope.round)
+        parcel = Parcel(envelope.sender, envelope.architecture, message)
+        if box is None:
+            self._store(envelope, parcel)
+            return bool(fields)
+        if fields and self.keep:
+            box.parcels[envelope.sender] = parcel
+        elif fields:
+            _add(box.heard, parcel)
+        box.bytes[envelope.sender] = self.amount(parcel)
+        return bool(fields)
+
+    async def work(self, what: Callable[[], T]) -> T:
+        """Check, add up or store what came, in one thread beside the event loop, which moves bytes meanwhile."""
+        return await asyncio.get_running_loop().run_in_executor(self._clerk, what)
+
+    def close(self) -> None:
+        """Nothing more is taken in."""
+        self._clerk.shutdown(wait=False, cancel_futures=True)
 
     def amount(self, parcel: Parcel) -> int:
         """Bytes of a parcel's numbers as they travelled."""
@@ -281,7 +298,7 @@ class Desk:
         """What came from these senders: when all who can be waited for have been heard, or the deadline has passed."""
         if self.timing.mode == "async":
             async with self._lock:
-                return await asyncio.to_thread(self._take_newest, senders)
+                return await self.work(lambda: self._take_newest(senders))
         box, start, deadline = self._box(self.round, tag), time.monotonic(), self.deadline
         while True:
             self.changed.clear()

@@ -18,7 +18,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from coterie.contract import Fields
+from coterie.engines._buffers import Pool
 from coterie.engines._node import Parcel
 from coterie.errors import PeerError
 from coterie.net import wire
@@ -42,6 +42,8 @@ STREAMS = 2
 """Streams that one neighbour may have open."""
 STAGED = 4
 """Staging buffers of all neighbours together; further streams wait, and their senders with them."""
+PAYLOADS = 2
+"""Encoded models that are kept at a time: of this round and of the one before."""
 HARMLESS = ("past", "future", "duplicate", "session", "disk")
 """Reasons to refuse what an honest neighbour sends: after a restart or a delay, or while our own disk is full."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
@@ -63,11 +65,10 @@ class Outgoing:
 
     serial: int
     round: int
-    tag: str
     header: bytes
     payload: memoryview
     bytes: int
-    targets: set[int]
+    targets: frozenset[int]
 
 
 @dataclass
@@ -111,6 +112,7 @@ class Links:
         self.finished = False
         self._moved = asyncio.Event()
         self._slots = asyncio.Semaphore(STAGED)
+        self._staging, self._payloads = Pool(STAGED), Pool(PAYLOADS)
         self._outgoing: list[Outgoing] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._server: Any = None
@@ -158,31 +160,22 @@ class Links:
         self._moved.set()
         self._moved = asyncio.Event()  # a new one: no lock that a cancelled follower could take with it
 
-    def send(self, to: int, tag: str, parcel: Parcel | None) -> None:
-        """Send a message (or word that there is none) on its way; may be called from any thread."""
-        link = self.by_number[to]
-        fields: Fields = parcel.message.fields if parcel is not None else {}
-        last = self._outgoing[-1] if self._outgoing else None
-        if not (last and last.tag == tag and last.round == self.desk.round and self._sent is parcel):
-            payload = wire.encode(fields, self.expected.half) if fields else memoryview(b"")
-            architecture = parcel.architecture if parcel is not None else self.desk.node.trainer.architecture.signature
-            size = float(parcel.message.size) if parcel is not None else 0.0
-            code = self._signatures[architecture]
-            header = wire.header(self.session, self.desk.round, tag, code, size, payload)
-            amount = self.desk.amount(parcel) if parcel is not None else 0
-            self._serial += 1
-            last = Outgoing(self._serial, self.desk.round, tag, header.SerializeToString(), payload, amount, set())
-            self._outgoing = [*self._outgoing, last]
-            self._sent = parcel
-        assert last is not None
-        last.targets.add(to)
-        if link.status.alive:
-            self.desk.node.ledger.totals["sent_bytes"][self.desk.node.node] += last.bytes
-        self._loop.call_soon_threadsafe(link.wake.set)
+    def send(self, to: list[int], tag: str, parcel: Parcel | None) -> None:
+        """Send a message (or word that there is none) on its way; may be called from another thread."""
+        node, round, fields = self.desk.node, self.desk.round, parcel.message.fields if parcel is not None else {}
+        payload = wire.encode(fields, self.expected.half, self._payloads) if fields else memoryview(b"")
+        code = self._signatures[parcel.architecture if parcel is not None else node.trainer.architecture.signature]
+        size = float(parcel.message.size) if parcel is not None else 0.0
+        amount = self.desk.amount(parcel) if parcel is not None else 0
+        header = wire.header(self.session, round, tag, code, size, payload).SerializeToString()
+        self._serial += 1
+        self._outgoing = [*self._outgoing, Outgoing(self._serial, round, header, payload, amount, frozenset(to))]
+        for link in map(self.by_number.__getitem__, to):
+            if link.status.alive:
+                node.ledger.totals["sent_bytes"][node.node] += amount
+            self._loop.call_soon_threadsafe(link.wake.set)
 
     _serial = 0
-    _sent: Parcel | None = None
-    """What was encoded last: the next neighbour probably gets the same."""
 
     async def flush(self, seconds: float) -> None:
         """Wait until the neighbours who are there have all that was sent to them."""
@@ -390,15 +383,15 @@ class Links:
         try:
             if link.streams > STREAMS:
                 raise Refused("too-many", f"{link.streams} streams at once")
-            receiver = Receiver(self.expected, lambda header: self._judge(link, header))
+            receiver = Receiver(self.expected, lambda header: self._judge(link, header), self._staging)
             first = await _next(parts)
             if first is None:
                 raise Refused("damaged", "a stream with nothing in it")
             receiver.feed(first)
             async with self._slots:
                 await self._drain(receiver, parts)
-                header, fields = await asyncio.to_thread(receiver.finish)
-                await self.desk.put(self._envelope(link, header), fields)
+                header = receiver.header
+                await self.desk.put(self._envelope(link, header), receiver.finish)
                 link.status.received += 1
                 link.status.received_bytes += header.bytes
                 self.status.received_bytes += header.bytes

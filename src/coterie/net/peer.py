@@ -22,6 +22,7 @@ from torch import Tensor
 from coterie import records
 from coterie.census import Census, counting, own_estimate
 from coterie.engines import Ledger, World
+from coterie.engines._buffers import Pool
 from coterie.engines._job import Choice
 from coterie.engines._node import Parcel, peers
 from coterie.engines._training import Trainer
@@ -41,6 +42,8 @@ MEASURES = "measures"
 """The checkpoint's tensor with the measures so far: the bytes of a Parquet file."""
 LINGER = 15.0
 """Seconds, at least, that a peer which has finished stays for neighbours who have not."""
+SUMS = 2
+"""Pieces of memory for sums that are kept between rounds: of the round under way, and of the next."""
 LATE = 3.0
 """Seconds that a peer waits for the rest of its neighbours once it sees that the others have gone on without it."""
 
@@ -118,6 +121,7 @@ class Running:
         self.ledger = Ledger(a.world.job.nodes)
         self.node = peers(a.world, np.array([a.node]), self.ledger)[a.node]
         self.node.work = self._work  # type: ignore[method-assign]
+        self.node.pool = Pool(SUMS)
         rule, protocol = a.world.rule, a.world.protocol
         keep = bool(getattr(protocol, "keeps", True) or rule.answers)
         if a.timing.mode == "async" and (rule.answers or hasattr(protocol, "says")):
@@ -167,6 +171,7 @@ class Running:
                 await working
             await self.links.close()
             self.worker.shutdown(wait=False, cancel_futures=True)
+            self.desk.close()
             page.close()
 
     async def _all(self) -> pl.DataFrame:
@@ -275,10 +280,10 @@ class Running:
 
     # The node's transport.
 
-    def send(self, sender: int, to: int, tag: str, parcel: Parcel | None) -> None:
+    def send(self, sender: int, to: list[int], tag: str, parcel: Parcel | None) -> None:
         """Hand a message to the wires, unless an injected fault keeps it: then the receiver knows that by itself."""
-        if to in self.node.reachable:
-            self.links.send(to, tag, parcel)
+        if reached := [each for each in to if each in self.node.reachable]:
+            self.links.send(reached, tag, parcel)
 
     async def receive(self, node: int, senders: list[int], tag: str) -> Heard:
         """What has come, by the rules of time."""

@@ -1,0 +1,59 @@
+"""Memory that is used again: never while anybody can still see it."""
+
+import gc
+
+import torch
+
+from coterie.engines._buffers import Pool
+
+
+def address(view: memoryview) -> int:
+    return torch.frombuffer(view, dtype=torch.uint8).data_ptr()
+
+
+def test_memory_comes_back_when_nobody_holds_it() -> None:
+    pool = Pool(1)
+    lent = pool.take(1000)
+    where = address(lent)
+    other = pool.take(1000)
+    assert address(other) != where
+    del lent
+    gc.collect()
+    assert address(pool.take(1000)) == where
+
+
+def test_a_part_keeps_the_whole_from_being_lent() -> None:
+    pool = Pool(4)
+    for part in (lambda view: view[10:20], lambda view: torch.frombuffer(view, dtype=torch.float32)[3:5].view(2, 1)):
+        lent = pool.take(400)
+        lent[:] = bytes(range(200)) * 2
+        kept = part(lent)
+        seen = bytes(kept) if isinstance(kept, memoryview) else kept.clone()
+        del lent
+        gc.collect()
+        pool.take(400)[:] = bytes(400)
+        assert (bytes(kept) if isinstance(kept, memoryview) else kept.tolist()) == (
+            seen if isinstance(seen, bytes) else seen.tolist()
+        )
+
+
+def test_no_more_is_kept_than_was_said() -> None:
+    pool = Pool(2)
+    lent = [pool.take(100) for _ in range(5)]
+    lent.clear()
+    gc.collect()
+    assert len(pool._free) == 2
+    assert len(Pool()._free) == 0
+
+
+def test_the_most_is_lent_of_what_was_used_before_and_the_least_of_fresh_memory() -> None:
+    pool = Pool(1)
+    assert len(pool.take(100, 1000)) == 100
+    gc.collect()
+    assert len(pool.take(50, 80)) == 80
+    gc.collect()
+    assert len(pool.take(200, 300)) == 200
+
+
+def test_numbers_of_nothing() -> None:
+    assert Pool().numbers(torch.empty(0), torch.float64).shape == (0,)
