@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import os
 import resource
 import statistics
 import sys
@@ -118,7 +119,8 @@ class Bare:
     """The same bytes to and fro, the next exchange when all of this one are there: what any exchange must do."""
 
     def __init__(self, home: Path, amount: int) -> None:
-        self.home, self.amount, self.payload = Home(home), amount, bytes(amount)
+        self.home, self.amount = Home(home), amount
+        self.payload = os.urandom(amount)  # not zeros, which lie in one page of memory that is always in the cache
         self.came, self.heard, self.number = asyncio.Condition(), Counter[int](), 0
 
     async def open(self) -> None:

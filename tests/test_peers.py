@@ -329,7 +329,7 @@ class TestDesk:
             heard = await desk.receive([1, 2, 3], "model")
             assert sorted(heard) == [1, 2]
             assert desk.staleness == [2, 0]
-            mean = heard.sums.values["w"] / heard.sums.weights["w"]  # type: ignore[attr-defined]
+            mean = heard.sums.merged("w", None, normalised=True)  # type: ignore[attr-defined]
             torch.testing.assert_close(mean, torch.full_like(mean, (0.25 * 3 + 8) / 1.25))
             assert list(desk.spool.iterdir()) == []
             assert list(await desk.receive([1, 2, 3], "model")) == []  # each is merged once
@@ -343,7 +343,7 @@ class TestDesk:
             for sender in (1, 2, 3):
                 fields = words(desk)
                 alive.append(weakref.ref(fields["w"]))
-                await desk.put(letter(desk, sender), lambda: fields)
+                await desk.put(letter(desk, sender), fields.copy)
                 del fields
             gc.collect()
             assert sum(ref() is not None for ref in alive) == held
@@ -670,7 +670,7 @@ def test_a_stream_that_breaks_adds_nothing(tmp_path: Path) -> None:
             assert (await caller.bring(line, caller.whole())).reason == "duplicate"
             assert taken(peer) == 1
             (box,) = peer.desk._boxes.values()
-            torch.testing.assert_close(box.heard.sums.values["w"], torch.full((MODEL,), 5.0).double())  # type: ignore[attr-defined]
+            torch.testing.assert_close(box.heard.sums.merged("w", None, normalised=False), torch.full((MODEL,), 5.0))
 
     run(scene())
 

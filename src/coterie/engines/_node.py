@@ -21,7 +21,7 @@ from coterie.lessons import Classroom, Pupil
 from coterie.measures import Steps, layers, spread
 from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Op, Receive, Send, Teach, Train
 
-BLOCK = 1 << 15
+BLOCK = 1 << 16
 """Numbers that are added up at a time."""
 
 
@@ -55,28 +55,53 @@ class Came(Heard):
 
 
 class Sums:
-    """Σ ω·weight·value and Σ ω·weight of each term, in double precision: the order of arrival does not show."""
+    """Σ ω·weight·value and Σ ω·weight of each term, in double precision: the order of arrival does not show.
+
+    What came first stays as it came until there is something to add: half the memory, and one pass less.
+    """
 
     def __init__(self, pool: Pool) -> None:
-        self.values: dict[str, Tensor] = {}
         self.weights: dict[str, Tensor] = {}
+        self._totals: dict[str, Tensor] = {}
+        self._first: dict[str, tuple[Tensor, Tensor]] = {}
         self._pool = pool
+
+    def __contains__(self, term: str) -> bool:
+        return term in self.weights
 
     def add(self, terms: dict[str, Term], link: float) -> None:
         """Add one message's terms, which came over a link of this weight."""
         for name, term in terms.items():
             weight = torch.as_tensor(term.weight, dtype=torch.float64) * link
-            first = name not in self.values
-            if first:
-                self.values[name] = self._pool.numbers(term.value, torch.float64)
-            total = self.values[name]
+            if name not in self.weights:
+                self._first[name], self.weights[name] = (term.value, weight), weight
+                continue
+            first = self._first.pop(name, None)
+            if first is not None:
+                self._totals[name] = self._pool.numbers(first[0], torch.float64)
+            total = self._totals[name]
             for part in _blocks(total):
-                block, value, factor = total[..., part], term.value[..., part], _cut(weight, part)
-                if first:
-                    block.copy_(value).mul_(factor)
-                else:
-                    block.addcmul_(value.double(), factor)
-            self.weights[name] = weight if first else self.weights[name] + weight
+                block = total[..., part]
+                if first is not None:
+                    block.copy_(first[0][..., part]).mul_(_cut(first[1], part))
+                block.addcmul_(term.value[..., part].double(), _cut(weight, part))
+            self.weights[name] = self.weights[name] + weight
+
+    def merged(self, name: str, own: Term | None, normalised: bool) -> Tensor:
+        """The sum of a term, or its mean, with one's own if there is one, in single precision."""
+        first, weight = self._first.get(name), self.weights[name]
+        mine = torch.as_tensor(own.weight, dtype=torch.float64) if own is not None else None
+        whole = first[0] if first is not None else self._totals[name]
+        found = torch.empty(whole.shape)
+        for part in _blocks(whole):
+            block, divisor = whole[..., part].double(), _cut(weight, part)
+            if first is not None:
+                block = block * divisor
+            if own is not None and mine is not None:
+                block = block + _cut(mine, part) * own.value[..., part].double()
+                divisor = divisor + _cut(mine, part)
+            found[..., part] = block / divisor if normalised else block
+        return found
 
 
 def _blocks(x: Tensor) -> Iterator[slice]:
@@ -138,13 +163,13 @@ class StreamInbox:
         return torch.tensor([float(len(self.heard))])
 
     def __contains__(self, term: str) -> bool:
-        return term in self.heard.sums.values
+        return term in self.heard.sums
 
     def sum(self, term: str, own: bool = False) -> Tensor:
-        return self._total(term, own, normalised=False)
+        return self.heard.sums.merged(term, self._mine[term] if own else None, normalised=False)
 
     def mean(self, term: str, own: bool = False) -> Tensor:
-        return self._total(term, own, normalised=True)
+        return self.heard.sums.merged(term, self._mine[term] if own else None, normalised=True)
 
     def rows(self, field: str, own: bool = False) -> Tensor:
         heard = [m[field] for m in self.heard.messages if field in m]
@@ -153,19 +178,6 @@ class StreamInbox:
     def shares(self, own: bool = False) -> tuple[Tensor, Tensor]:
         sizes = torch.stack([m.size for m in [*self.heard.messages, *([self.own] if own else [])]])
         return sizes.new_tensor(self.heard.weights + [1.0] * own).unsqueeze(-1), sizes
-
-    def _total(self, term: str, own: bool, normalised: bool) -> Tensor:
-        total, weight = self.heard.sums.values[term], self.heard.sums.weights[term]
-        mine = torch.as_tensor(self._mine[term].weight, dtype=torch.float64) if own else None
-        found = torch.empty(total.shape)
-        for part in _blocks(total):
-            block, divisor = total[..., part], _cut(weight, part)
-            if mine is not None:
-                own_weight = _cut(mine, part)
-                block = block + own_weight * self._mine[term].value[..., part].double()
-                divisor = divisor + own_weight
-            found[..., part] = block / divisor if normalised else block
-        return found
 
 
 class Transport(Protocol):
@@ -325,9 +337,8 @@ class Node:
         params, self.state = rule.merge(me, self.params.clone(), self.state, StreamInbox(rule, mine, heard))
         self.params.copy_(params)
         if self.trainer.buffers.shape[1]:
-            total, weight = heard.buffers.values["buffers"], heard.buffers.weights["buffers"]
             own = self.trainer.buffers[self.row]
-            own.copy_((total + me.size.double() * own.double()) / (weight + me.size.double()))
+            own.copy_(heard.buffers.merged("buffers", Term(own, me.size), normalised=True))
         self.ledger.add("merge_seconds", np.array([self.node]), time.perf_counter() - start)
 
     def gathering(self, parcels: Iterable[Parcel] = ()) -> Added:

@@ -32,6 +32,8 @@ from coterie.net.wire_pb2 import Header, Hello, Receipt, Welcome
 
 SERVICE = "coterie.v1.Peers"
 PULSE = 1.0
+LULL = 0.1
+"""Seconds between two pulses, at least: in short rounds messages tell the round often enough."""
 SILENCE = 4.0
 """A neighbour without a pulse for so many seconds is taken for dead until it is heard again."""
 STALL = 10.0
@@ -356,6 +358,7 @@ class Links:
             while True:
                 moved = self._moved
                 yield self._pulse(True)
+                await asyncio.sleep(LULL)
                 await happens(moved, PULSE)
         finally:
             link.followers -= 1
@@ -388,6 +391,8 @@ class Links:
             if first is None:
                 raise Refused("damaged", "a stream with nothing in it")
             receiver.feed(first)
+            if receiver.header.round > self.desk.neighbours[link.number].round:  # what is offered again may be older
+                self._progress(link, receiver.header.round, finished=False)
             async with self._slots:
                 await self._drain(receiver, parts)
                 header = receiver.header
