@@ -31,6 +31,9 @@ STOPPED, UNFIT, DIVERGED = 3, 2, 4
 """How a peer's process ends, other than well."""
 POLL = 0.25
 SHOW = 1.0
+STEADY = 10.0
+"""A process that has lived so many seconds is started again at once when it dies."""
+FIRST_REST, LONGEST_REST = 0.5, 30.0
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Peer:
     seconds at first, later `stretch` times what rounds have taken; a merge still waits for `quorum` models. `async`
     merges whatever is newest, each model's weight times `discount` for every round that it is behind. `half` sends
     bfloat16. A peer waits `wait` seconds for its neighbours before it begins. One that dies is started again, at most
-    `restarts` times.
+    `restarts` times, and after a pause that grows if it dies again soon.
     """
 
     mode: Literal["sync", "async"] = "sync"
@@ -84,7 +87,23 @@ class _Process:
     start: Callable[[], Any]
     process: Any = None
     deaths: int = 0
+    hasty: int = 0
+    """Deaths in a row that came soon after the start."""
+    started: float = 0.0
+    again: float = 0.0
+    """When it is to be started, while there is no process."""
     finished: bool = False
+
+    def begin(self) -> None:
+        """Start the process."""
+        self.process, self.started = self.start(), time.monotonic()
+
+    def rest(self) -> float:
+        """Seconds until the next start: none after a while of work, more and more for who dies as soon as it is up."""
+        self.hasty = self.hasty + 1 if time.monotonic() - self.started < STEADY else 0
+        pause = min(FIRST_REST * 2 ** (self.hasty - 1), LONGEST_REST) if self.hasty else 0.0
+        self.process, self.again = None, time.monotonic() + pause
+        return pause
 
 
 class Fleet:
@@ -153,13 +172,17 @@ class Fleet:
             args = (config, method, seed, i, names, homes[i].path, there)
             self._crew.append(_Process(name, there, self.starter(*args)))
         for peer in self._crew:
-            peer.process = peer.start()
+            peer.begin()
 
     def starter(self, *args: Any) -> Callable[[], Any]:
         """What starts a node's process, given the arguments of `assignment`; a fleet may let others play some nodes."""
         return process(_be, *args)
 
     def _look_after(self, peer: _Process, note: Callable[[str], None]) -> None:
+        if peer.process is None:
+            if time.monotonic() >= peer.again:
+                peer.begin()
+            return
         if peer.finished or peer.process.is_alive():
             return
         code = peer.process.exitcode
@@ -173,8 +196,8 @@ class Fleet:
         if peer.deaths > self.engine.restarts:
             cure = f"Its log is {peer.folder / 'log.jsonl'}; what was done is kept: go on with `coterie resume`."
             raise RunError(f"{peer.name} ended {peer.deaths} times (last with {_how(code)})", cure=cure)
-        note(f"{peer.name} ended ({_how(code)}) and is started again")
-        peer.process = peer.start()
+        pause = peer.rest()
+        note(f"{peer.name} ended ({_how(code)}) and is started again" + (f" in {pause:g} s" if pause else ""))
 
     def _stop(self) -> None:
         """End what still runs: gently, then not."""
