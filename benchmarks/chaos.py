@@ -136,8 +136,10 @@ class Troubled(Fleet):
         story.statuses |= {(s["name"], s["session"]): s for s in statuses}
         honest = [p for i, p in enumerate(self._crew) if i != story.hostile]
         if all(p.finished for p in honest):
-            self._crew[story.hostile].process.terminate()
+            if (hostile := self._crew[story.hostile].process) is not None:
+                hostile.terminate()
             return
+        honest = [p for p in honest if p.process is not None]
         front = max((s["round"] for s in statuses), default=0)
         if front >= self.plan.stop and not story.stopped:
             victim = self.rng.choice(honest)

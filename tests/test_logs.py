@@ -132,3 +132,24 @@ def test_a_folder_that_cannot_be_is_an_error_with_a_cure(tmp_path: Path) -> None
     (tmp_path / "file").touch()
     with pytest.raises(PeerError, match="may write to"):
         logs.setup(tmp_path / "file", "alice", verbose=False)
+
+
+def test_warnings_can_be_followed_without_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = logs.setup(tmp_path, "alice", verbose=False, screen=False)
+    logs.say(old, logging.WARNING, "of yesterday")
+    tail = logs.Tail(tmp_path)
+    assert tail.warnings() == []
+    logs.say(old, logging.INFO, "merged")
+    logs.say(old, logging.WARNING, "missed the deadline", neighbour="bob", round=3)
+    logs.say(old, logging.ERROR, "cannot go on")
+    with (tmp_path / logs.FILE).open("a") as file:
+        file.write("half a li")
+        file.flush()
+        told = ["alice: warning: missed the deadline (neighbour bob, round 3)", "alice: error: cannot go on"]
+        assert tail.warnings() == told
+        file.write("ne\n")
+    assert tail.warnings() == []
+    (tmp_path / logs.FILE).write_text('{"peer": "alice", "level": "warning", "event": "anew"}\n')
+    assert tail.warnings() == ["alice: warning: anew"]
+    assert logs.Tail(tmp_path / "nowhere").warnings() == []
+    assert capsys.readouterr().err == ""

@@ -5,7 +5,6 @@ import os
 import random
 import shutil
 import socket
-import sys
 import tempfile
 import time
 import traceback
@@ -127,8 +126,10 @@ class Fleet:
     ) -> pl.DataFrame:
         """Run a job to its end from wherever its peers are; `config` is the run's configuration file."""
         from coterie.net import status
+        from coterie.net.logs import Tail
 
         self._prepare(config, method, seed, world, folder)
+        logs = [Tail(p.folder) for p in self._crew]
         names, shown = [p.name for p in self._crew], 0.0
         try:
             with ThreadPoolExecutor(len(self._crew)) as readers:
@@ -137,6 +138,8 @@ class Fleet:
                         raise KeyboardInterrupt
                     if time.monotonic() - shown > SHOW:
                         watch(names, list(readers.map(lambda p: status.read(p.folder), self._crew)))
+                        for line in (line for log in logs for line in log.warnings()):
+                            note(line)
                         shown = time.monotonic()
                     time.sleep(POLL)
                     if not stopping():  # Ctrl-C reaches the peers too: they must not be started again
@@ -196,8 +199,9 @@ class Fleet:
         if peer.deaths > self.engine.restarts:
             cure = f"Its log is {peer.folder / 'log.jsonl'}; what was done is kept: go on with `coterie resume`."
             raise RunError(f"{peer.name} ended {peer.deaths} times (last with {_how(code)})", cure=cure)
-        pause = peer.rest()
-        note(f"{peer.name} ended ({_how(code)}) and is started again" + (f" in {pause:g} s" if pause else ""))
+        pause, failure = peer.rest(), peer.folder / "failure.txt"
+        why = failure.read_text().strip().rpartition("\n")[2] if code == 1 and failure.exists() else _how(code)
+        note(f"{peer.name} ended ({why}) and is started again" + (f" in {pause:g} s" if pause else ""))
 
     def _stop(self) -> None:
         """End what still runs: gently, then not."""
@@ -290,6 +294,7 @@ def assignment(
         half=engine.half,
         wait=engine.wait,
         threads=engine.threads,
+        screen=False,
     )
 
 
@@ -309,9 +314,8 @@ def _be(
         write(folder / "failure.txt", str(error).encode())
         code = DIVERGED if isinstance(error, DivergedError) else UNFIT
     except Exception:
-        traceback.print_exc()
+        write(folder / "failure.txt", traceback.format_exc().encode())
         code = 1
-    sys.stderr.flush()
     os._exit(code)  # threads of the wires must not keep a peer that is done
 
 

@@ -26,7 +26,7 @@ ITEMS, DEPTH = 20, 3
 """How much of a nested field is kept."""
 
 
-def setup(folder: Path, name: str, verbose: bool) -> logging.Logger:
+def setup(folder: Path, name: str, verbose: bool, screen: bool = True) -> logging.Logger:
     """The log of a peer: everything to `folder/log.jsonl`, what matters to stderr (more if `verbose`)."""
     logger = logging.getLogger(f"coterie.peer.{name}")
     for handler in list(logger.handlers):  # a peer that starts again in this process does not log twice
@@ -42,12 +42,52 @@ def setup(folder: Path, name: str, verbose: bool) -> logging.Logger:
         cure = "Give the peer a folder it may write to."
         raise PeerError(f"cannot write a log to {folder} ({error.strerror or error})", cure=cure) from error
     file.setFormatter(_Lines(name))
-    screen = _Screen()
-    screen.setLevel(logging.INFO if verbose else logging.WARNING)
-    screen.setFormatter(_Short(name))
     logger.addHandler(file)
-    logger.addHandler(screen)
+    if screen:
+        shown = _Screen()
+        shown.setLevel(logging.INFO if verbose else logging.WARNING)
+        shown.setFormatter(_Short(name))
+        logger.addHandler(shown)
     return logger
+
+
+class Tail:
+    """What a log says from now on that somebody should see."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE
+        self._at = self._path.stat().st_size if self._path.exists() else 0
+
+    def warnings(self) -> list[str]:
+        """The warnings and errors since the last call, a line each."""
+        try:
+            if self._path.stat().st_size < self._at:  # a new file has taken its place
+                self._at = 0
+            with self._path.open("rb") as file:
+                file.seek(self._at)
+                whole, _, _ = file.read().rpartition(b"\n")  # the last line may still be written
+        except OSError:
+            return []
+        self._at += len(whole) + bool(whole)
+        return [said for line in whole.splitlines() if (said := _warning(line))]
+
+
+def _warning(line: bytes) -> str | None:
+    """A line of the log in words, if it is a warning or an error."""
+    try:
+        entry = json.loads(line)
+        peer, level, event = (str(entry.pop(key)) for key in ("peer", "level", "event"))
+    except (ValueError, KeyError, AttributeError):
+        return None
+    if level not in ("warning", "error", "critical"):
+        return None
+    entry = {name: value for name, value in entry.items() if name not in ("time", "where")}
+    return f"{peer}: {level}: {_sentence(event, entry)}"
+
+
+def _sentence(event: Any, fields: Mapping[str, Any]) -> str:
+    said = ", ".join(f"{name} {_word(value)}" for name, value in fields.items())
+    return f"{event} ({said})" if said else str(event)
 
 
 def say(logger: logging.Logger, level: int, event: str, /, **fields: Any) -> None:
@@ -123,8 +163,7 @@ class _Short(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         when = time.strftime("%H:%M:%S", time.localtime(record.created))
         level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
-        said = ", ".join(f"{name} {_word(value)}" for name, value in _fields(record).items())
-        return f"{when} {self.peer}: {level}{_safe(record.getMessage())}" + (f" ({said})" if said else "")
+        return f"{when} {self.peer}: {level}{_sentence(_safe(record.getMessage()), _fields(record))}"
 
 
 class _Screen(logging.Handler):

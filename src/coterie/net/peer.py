@@ -70,6 +70,8 @@ class Assignment:
     status_host: str = "127.0.0.1"
     status_port: int = 0
     verbose: bool = False
+    screen: bool = True
+    """Whether warnings go to stderr; they are in the log in any case."""
     phase: str = "training"
     """What peers do together now; who is in another phase is not there yet, or has gone on."""
 
@@ -115,7 +117,7 @@ class Running:
         self.a = a = assignment
         a.folder.mkdir(parents=True, exist_ok=True)
         torch.set_num_threads(a.threads)
-        self.log = logs.setup(a.folder, a.home.name, a.verbose)
+        self.log = logs.setup(a.folder, a.home.name, a.verbose, a.screen)
         self.status = status.Status(a.home.name, method=a.method, seed=a.seed, rounds=a.settings.rounds)
         self.worker = ThreadPoolExecutor(1, "training", torch.set_num_threads, (a.threads,))
         self.ledger = Ledger(a.world.job.nodes)
