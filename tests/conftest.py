@@ -1,12 +1,14 @@
 """What every test needs: a cache of its own, and one thread, so that tests neither see nor leave anything behind."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
 import driving
+from coterie.net.identity import Home
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -20,3 +22,16 @@ def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         del os.environ["COTERIE_CACHE"]
     else:
         os.environ["COTERIE_CACHE"] = before
+
+
+@pytest.fixture
+def homes(tmp_path: Path) -> Callable[[str], Home]:
+    """Homes by name, made when first asked for."""
+    made: dict[str, Home] = {}
+
+    def home(name: str) -> Home:
+        if name not in made:
+            made[name] = Home.create(tmp_path / name, name, "127.0.0.1:7001")
+        return made[name]
+
+    return home

@@ -1,19 +1,34 @@
 """Peers in one process: real sockets, keys and TLS on loopback, one event loop."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import torch
+from torch import Tensor
 
+from coterie import records
 from coterie.engines.peer import free_ports
 from coterie.experiment import Experiment
 from coterie.net.desk import Timing
 from coterie.net.identity import Home
-from coterie.net.peer import Assignment, Running
+from coterie.net.peer import CHECKPOINT, Assignment, Running, load_checkpoint
 from coterie.world import build, load_samples
+
+TINY: dict[str, Any] = {
+    "model": {"name": "mlp", "sizes": [8]},
+    "nodes": 3,
+    "topology": "complete",
+    "rounds": 3,
+    "batches": 2,
+    "batch_size": 8,
+    "total": 120,
+    "test_share": 0.2,
+}
+MODEL = 64 * 8 + 8 + 8 * 10 + 10
 
 
 def assignments(experiment: Experiment, folder: Path, seed: int = 0, **changes: Any) -> list[Assignment]:
@@ -46,3 +61,42 @@ async def together(given: list[Assignment], beside: Callable[[list[Running]], An
     extra = [beside(running)] if beside else []
     found = await asyncio.gather(*(r.go() for r in running), *extra)
     return pl.concat(found[: len(running)]).sort("round", "node")
+
+
+def given(folder: Path, changes: dict[str, Any] | None = None, **settings: Any) -> list[Assignment]:
+    """Three peers, each the others' neighbour."""
+    return assignments(Experiment(**{**TINY, **settings}), folder, **{"timing": Timing(deadline=60), **(changes or {})})
+
+
+def run(scene: Coroutine[Any, Any, Any], seconds: float = 120) -> Any:
+    return asyncio.run(asyncio.wait_for(scene, seconds))
+
+
+async def until(what: Callable[[], Any]) -> None:
+    while not what():
+        await asyncio.sleep(0.01)
+
+
+async def cancelled(tasks: list["asyncio.Task[Any]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def kept(assignment: Assignment) -> tuple[dict[str, str], dict[str, Tensor], pl.DataFrame]:
+    return load_checkpoint(assignment.folder / CHECKPOINT)
+
+
+UNTIMED = [name for name in records.SCHEMA if not name.endswith("_seconds")]
+
+
+def equal(ones: list[Assignment], others: list[Assignment]) -> None:
+    """Hold two runs to the same bits."""
+    for a, b in zip(ones, others, strict=True):
+        (about, state, rows), (about_too, state_too, rows_too) = kept(a), kept(b)
+        assert about["round"] == about_too["round"]
+        assert state.keys() == state_too.keys()
+        for name in state:
+            if not name.endswith("_seconds"):
+                torch.testing.assert_close(state[name], state_too[name], rtol=0, atol=0, equal_nan=True)
+        assert rows.select(UNTIMED).equals(rows_too.select(UNTIMED))

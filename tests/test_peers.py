@@ -1,356 +1,34 @@
-"""Peers in trouble: restarts, absences, deadlines, full disks, strangers and broken streams; and what leaves a peer."""
+"""Peers in trouble: restarts, absences, full disks, strangers, and neighbours who do not agree."""
 
 import asyncio
 import errno
-import gc
 import os
 import signal
 import socket
-import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
-import grpc
-import numpy as np
 import polars as pl
 import pytest
-import torch
-from torch import Tensor
 
 from coterie import records
-from coterie.engines import Ledger
-from coterie.engines._node import peers
-from coterie.engines.peer import Fleet
+from coterie.engines.peer import Fleet, free_ports
 from coterie.engines.peer import Peer as Engine
 from coterie.errors import PeerError, RunError
 from coterie.experiment import Experiment
 from coterie.graph import Graph
+from coterie.net import deploy
 from coterie.net import desk as desks
-from coterie.net import links as wires
-from coterie.net import wire
-from coterie.net.agreement import SHARED
 from coterie.net.certificates import certify, key_text, new_key
-from coterie.net.desk import Desk, Envelope, Timing
-from coterie.net.identity import channel
-from coterie.net.links import SERVICE, Links
-from coterie.net.peer import CHECKPOINT, Assignment, Running, load_checkpoint
-from coterie.net.wire import Receiver, Refused
-from coterie.net.wire_pb2 import Header, Hello, Receipt, Welcome
+from coterie.net.desk import Timing
+from coterie.net.identity import Home
+from coterie.net.peer import CHECKPOINT, Introduced, Running
 from coterie.world import build, load_samples
-from driving import world
-from peering import assignments, together
-
-TINY: dict[str, Any] = {
-    "model": {"name": "mlp", "sizes": [8]},
-    "nodes": 3,
-    "topology": "complete",
-    "rounds": 3,
-    "batches": 2,
-    "batch_size": 8,
-    "total": 120,
-    "test_share": 0.2,
-}
-MODEL = 64 * 8 + 8 + 8 * 10 + 10
-
-
-def given(folder: Path, changes: dict[str, Any] | None = None, **settings: Any) -> list[Assignment]:
-    """Three peers, each the others' neighbour."""
-    return assignments(Experiment(**{**TINY, **settings}), folder, **{"timing": Timing(deadline=60), **(changes or {})})
-
-
-def run(scene: Coroutine[Any, Any, Any], seconds: float = 120) -> Any:
-    return asyncio.run(asyncio.wait_for(scene, seconds))
-
-
-async def until(what: Callable[[], Any]) -> None:
-    while not what():
-        await asyncio.sleep(0.01)
-
-
-async def cancelled(tasks: list["asyncio.Task[Any]"]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def kept(assignment: Assignment) -> tuple[dict[str, str], dict[str, Tensor], pl.DataFrame]:
-    return load_checkpoint(assignment.folder / CHECKPOINT)
-
-
-UNTIMED = [name for name in records.SCHEMA if not name.endswith("_seconds")]
-
-
-def equal(ones: list[Assignment], others: list[Assignment]) -> None:
-    """Hold two runs to the same bits."""
-    for a, b in zip(ones, others, strict=True):
-        (about, state, rows), (about_too, state_too, rows_too) = kept(a), kept(b)
-        assert about["round"] == about_too["round"]
-        assert state.keys() == state_too.keys()
-        for name in state:
-            if not name.endswith("_seconds"):
-                torch.testing.assert_close(state[name], state_too[name], rtol=0, atol=0, equal_nan=True)
-        assert rows.select(UNTIMED).equals(rows_too.select(UNTIMED))
-
-
-# ---- The desk alone, without sockets
-
-
-class Desks:
-    """A desk of node 0 among three neighbours, with time in the test's hands."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1000.0
-        self.folder, self.patch = folder, monkeypatch
-
-    def freeze(self) -> None:
-        self.patch.setattr(desks, "time", SimpleNamespace(monotonic=lambda: self.now))
-
-    def make(self, keep: bool = False, rule: str = "decavg", **timing: Any) -> Desk:
-        made = world(nodes=4, topology="complete", rule=rule)
-        node = peers(made, np.array([0]), Ledger(4))[0]
-        desk = Desk(node, [1, 2, 3], Timing(**timing), 20, self.folder / "spool", keep)
-        self.missed: list[int] = []
-        desk.missed = self.missed.append
-        for neighbour in desk.neighbours.values():
-            neighbour.alive, neighbour.round = True, 1
-        desk.begin(1, [1, 2, 3])
-        return desk
-
-
-@pytest.fixture
-def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desks:
-    return Desks(tmp_path, monkeypatch)
-
-
-def letter(desk: Desk, sender: int, round: int = 1, tag: str = "model") -> Envelope:
-    return Envelope(sender, round, tag, desk.node.trainer.architecture.signature, 10.0)
-
-
-def words(desk: Desk, value: float = 1.0) -> dict[str, Tensor]:
-    return {"w": torch.full_like(desk.node.params, value)}
-
-
-async def refusal(desk: Desk, envelope: Envelope) -> str:
-    with pytest.raises(Refused) as caught:
-        await desk.put(envelope, lambda: words(desk))
-    return caught.value.reason
-
-
-class TestDesk:
-    def test_each_message_once_and_in_its_time(self, office: Desks) -> None:
-        async def scene() -> None:
-            desk = office.make()
-            desk.begin(3, [1, 2, 3])
-            await desk.put(letter(desk, 1, 3), lambda: words(desk))
-            assert await refusal(desk, letter(desk, 1, 3)) == "duplicate"
-            assert await refusal(desk, letter(desk, 1, 2)) == "past"
-            await desk.put(letter(desk, 1, 4), lambda: words(desk))  # it may have ended my round already
-            assert await refusal(desk, letter(desk, 1, 4)) == "duplicate"
-            assert await refusal(desk, letter(desk, 1, 5)) == "future"  # but no other without me
-            assert await refusal(desk, letter(desk, 2, 21)) == "future"
-            assert await refusal(desk, letter(desk, 2, 0)) == "past"
-            assert await refusal(desk, letter(desk, 7, 3)) == "stranger"
-            await desk.put(letter(desk, 1, 3, "start"), lambda: words(desk))  # another message of the same round
-            assert list(await desk.receive([1], "model")) == [1]
-            assert await refusal(desk, letter(desk, 2, 3)) == "past"  # merged without it
-            desk.begin(4, [1, 2, 3])
-            assert list(await desk.receive([1], "model")) == [1]  # what came early has been kept
-
-        run(scene())
-
-    def test_what_cannot_be_added_is_refused_and_counts_for_nothing(self, office: Desks) -> None:
-        async def scene() -> None:
-            desk = office.make()
-            with pytest.raises(Refused, match="fields"):
-                await desk.put(letter(desk, 1), lambda: {"other": torch.ones(3)})
-            await desk.put(letter(desk, 1), lambda: words(desk))
-            assert list(await desk.receive([1], "model")) == [1]
-
-        run(scene())
-
-    def test_the_deadline_follows_the_rounds(self, office: Desks) -> None:
-        office.freeze()
-        desk = office.make(deadline=30, stretch=4)
-        for number, seconds in enumerate([2.0, 3.0, 50.0], 1):
-            assert desk.deadline == 30
-            desk.begin(number, [])
-            office.now += seconds
-            desk.end()
-        assert desk.deadline == 4 * 3.0  # the median: one slow round does not count
-        for number in range(4, 12):
-            desk.begin(number, [])
-            office.now += 0.001
-            desk.end()
-        assert desk.deadline == desks.SHORTEST_DEADLINE
-
-    def test_a_round_that_waited_in_vain_says_nothing_of_how_long_rounds_take(self, office: Desks) -> None:
-        async def scene() -> None:
-            desk = office.make(deadline=0.05)
-            for number in range(1, 6):
-                desk.begin(number, [1, 2, 3])
-                desk.neighbours[1].misses = 0
-                await desk.receive([1], "model")
-                desk.end()
-            assert desk.deadline == 0.05
-            assert office.missed == [1] * 5
-
-        run(scene())
-
-    def test_who_misses_some_deadlines_is_excused_until_heard_again(self, office: Desks) -> None:
-        async def scene() -> None:
-            desk = office.make(deadline=0.05)
-            for number in (1, 2, 3):
-                desk.begin(number, [1, 2, 3])
-                await desk.put(letter(desk, 1, number), lambda: words(desk))
-                assert list(await desk.receive([1, 2], "model")) == [1]
-                assert office.missed == [2] * number
-            desk.timing = Timing(deadline=1e6)
-            desk.begin(4, [1, 2, 3])
-            await desk.put(letter(desk, 1, 4), lambda: words(desk))
-            assert list(await desk.receive([1, 2], "model")) == [1]  # nobody waits for it now
-            await desk.put(letter(desk, 2, 5), lambda: words(desk))
-            assert desk._awaited(2)
-
-        run(scene())
-
-    def test_who_keeps_pace_is_waited_for_again(self, office: Desks) -> None:
-        desk = office.make()
-        for number, awaited in ((5, False), (4, True)):
-            desk.neighbours[2].reach(3, False)
-            desk.neighbours[2].misses = desks.MISSES
-            desk.begin(number, [1, 2, 3])
-            assert desk._awaited(2) == awaited
-
-    def test_who_is_held_up_by_others_has_longer(self, office: Desks) -> None:
-        office.freeze()
-        desk = office.make(deadline=10)
-        desk.begin(4, [1, 2, 3])
-        for sender, round in ((1, 4), (2, 3)):
-            desk.neighbours[sender].reach(round, False)
-        assert desk._limit(1, office.now, 10) == office.now + 10
-        assert desk._limit(2, office.now, 10) == office.now + 20
-
-    def test_rubbish_is_neither_waited_for_nor_believed(self, office: Desks) -> None:
-        async def scene() -> None:
-            desk = office.make(deadline=1e6)
-            desk.neighbours[2].sound = False
-            for sender in (1, 2, 3):
-                desk.neighbours[sender].reach(20 if sender == 2 else 1, False)
-            await desk.put(letter(desk, 1), lambda: words(desk))
-            assert list(await desk.receive([1, 2], "model")) == [1]
-            assert desk.front() == 1
-
-        run(scene())
-
-    @pytest.mark.parametrize("why", ["gone", "finished", "silenced"])
-    def test_nobody_waits_for_who_cannot_come(self, office: Desks, why: str) -> None:
-        async def scene() -> None:
-            desk = office.make(deadline=1e6)
-            desk.begin(2, [1, 2] if why == "silenced" else [1, 2, 3])
-            if why != "silenced":
-                desk.neighbours[3] = desks.Neighbour(alive=why == "finished", round=1, finished=why == "finished")
-            await desk.put(letter(desk, 1, 2), lambda: words(desk))
-            await desk.put(letter(desk, 2, 2), dict)  # nothing to say is an answer, too
-            assert list(await desk.receive([1, 2, 3], "model")) == [1]
-            assert office.missed == []
-
-        run(scene())
-
-    def test_who_dies_while_waited_for_is_not_waited_for(self, office: Desks) -> None:
-        async def scene() -> None:
-            desk = office.make(deadline=1e6)
-            waiting = asyncio.create_task(desk.receive([1], "model"))
-            await asyncio.sleep(0.05)
-            assert not waiting.done()
-            desk.neighbours[1].alive = False
-            desk.changed.set()
-            assert list(await waiting) == []
-
-        run(scene())
-
-    def test_a_quorum_is_waited_for_beyond_the_deadline(self, office: Desks) -> None:
-        async def scene() -> None:
-            desk = office.make(deadline=0.05, quorum=2)
-            await desk.put(letter(desk, 1), lambda: words(desk))
-            waiting = asyncio.create_task(desk.receive([1, 2, 3], "model"))
-            await asyncio.sleep(0.3)
-            assert not waiting.done()
-            await desk.put(letter(desk, 3), lambda: words(desk))
-            assert sorted(await waiting) == [1, 3]
-
-        run(scene())
-
-    def test_peers_do_not_run_away_from_neighbours_that_are_behind(self, office: Desks) -> None:
-        async def scene() -> None:
-            desk = office.make(deadline=1e6)
-            await desk.abreast(2)
-            waiting = asyncio.create_task(desk.abreast(3))
-            desk.neighbours[1].round = desk.neighbours[2].round = 2
-            await asyncio.sleep(0.05)
-            assert not waiting.done()
-            desk.neighbours[3].finished = True
-            desk.changed.set()
-            await waiting
-            desk.timing = Timing(deadline=0.05)
-            await desk.abreast(4)
-            assert sorted(office.missed) == [1, 2]
-            desk.timing = Timing("async", deadline=1e6)
-            await desk.abreast(19)
-
-        run(scene())
-
-    def test_the_front_is_where_most_neighbours_are(self, office: Desks) -> None:
-        desk = office.make()
-        for node, round in ((1, 9), (2, 9), (3, 4)):
-            desk.neighbours[node].round = round
-        assert desk.front() == 9
-        desk.neighbours[1].alive = False
-        assert desk.front() == 4
-        desk.neighbours[3].finished = True  # it stays for a while: there is a last exchange to take part in
-        assert desk.front() == 4
-        desk.neighbours[2].alive = desk.neighbours[3].alive = False
-        assert desk.front() == 0
-
-    def test_asynchronous_mail_is_the_newest_and_discounted(self, office: Desks) -> None:
-        async def scene() -> None:
-            desk = office.make(mode="async", discount=0.5)
-            desk.begin(5, [1, 2, 3])
-            await desk.put(letter(desk, 1, 2), lambda: words(desk, 1.0))
-            await desk.put(letter(desk, 1, 3), lambda: words(desk, 3.0))
-            assert await refusal(desk, letter(desk, 1, 3)) == "duplicate"
-            assert await refusal(desk, letter(desk, 1, 1)) == "duplicate"
-            await desk.put(letter(desk, 2, 5), lambda: words(desk, 8.0))
-            assert len(list(desk.spool.iterdir())) == 2
-            heard = await desk.receive([1, 2, 3], "model")
-            assert sorted(heard) == [1, 2]
-            assert desk.staleness == [2, 0]
-            mean = heard.sums.merged("w", None, normalised=True)  # type: ignore[attr-defined]
-            torch.testing.assert_close(mean, torch.full_like(mean, (0.25 * 3 + 8) / 1.25))
-            assert list(desk.spool.iterdir()) == []
-            assert list(await desk.receive([1, 2, 3], "model")) == []  # each is merged once
-
-        run(scene())
-
-    @pytest.mark.parametrize(("rule", "keep", "held"), [("decavg", False, 0), ("median", False, 3), ("cfa", True, 3)])
-    def test_models_are_held_only_for_who_needs_them(self, office: Desks, rule: str, keep: bool, held: int) -> None:
-        async def scene() -> None:
-            desk, alive = office.make(keep, rule), []
-            for sender in (1, 2, 3):
-                fields = words(desk)
-                alive.append(weakref.ref(fields["w"]))
-                await desk.put(letter(desk, sender), fields.copy)
-                del fields
-            gc.collect()
-            assert sum(ref() is not None for ref in alive) == held
-            assert sorted(await desk.receive([1, 2, 3], "model")) == [1, 2, 3]
-
-        run(scene())
-
+from peering import MODEL, TINY, cancelled, equal, given, kept, run, together, until
 
 # ---- Going on after a stop
 
@@ -591,283 +269,75 @@ def test_adding_a_neighbour_on_one_side_lets_nobody_in(tmp_path: Path) -> None:
     assert list(found[0].status.neighbours) == ["node-2"]
 
 
-# ---- Streams
+# ---- Neighbours who come and go
 
 
-class Caller:
-    """Node 1 by hand: it keeps to the protocol only as far as the test wants."""
-
-    def __init__(self, running: Running, to: Assignment) -> None:
-        self.self, self.to = running, to
-        self.payload = wire.encode({"w": torch.ones(running.node.params.numel())})
-        (self.code,) = running.agreement.codes
-
-    @asynccontextmanager
-    async def line(self) -> AsyncIterator[grpc.aio.Channel]:
-        async with channel(self.self.a.home, self.to.home.card) as line:
-            call = line.unary_stream(f"/{SERVICE}/Follow")(self.self.links._hello().SerializeToString())
-            assert Welcome.FromString(await call.read()).accepted
-            yield line
-            call.cancel()
-
-    def header(self, **changes: Any) -> bytes:
-        made = wire.header(self.self.links.session, 1, "model", self.code, 5.0, self.payload)
-        for name, value in changes.items():
-            setattr(made, name, value)
-        text: bytes = made.SerializeToString()
-        return text
-
-    async def whole(self, **changes: Any) -> AsyncIterator[bytes]:
-        yield self.header(**changes)
-        for chunk in wire.chunks(self.payload):
-            yield chunk
-
-    async def half(self, *, then: "asyncio.Event") -> AsyncIterator[bytes]:
-        yield self.header()
-        yield bytes(self.payload[: len(self.payload) // 2])
-        await then.wait()
-
-    async def bring(self, line: grpc.aio.Channel, parts: AsyncIterator[bytes]) -> Receipt:
-        return Receipt.FromString(await line.stream_unary(f"/{SERVICE}/Deliver")(parts, timeout=60))
+async def life(experiment: Experiment, home: Home, lives: list[Running]) -> pl.DataFrame:
+    """What `coterie peer run` does."""
+    while True:
+        lives.append(Running(deploy.assignment(experiment, home, None, None, 0, port=0, verbose=False)))
+        with suppress(Introduced):
+            return await lives[-1].go()
 
 
-@asynccontextmanager
-async def called(folder: Path, **settings: Any) -> AsyncIterator[tuple[Running, Caller]]:
-    """Node 0, waiting for its neighbours, and a hand-made neighbour."""
-    crew = given(folder, **settings)
-    peer, other = Running(crew[0]), Running(crew[1])
-    task = asyncio.create_task(peer.go())
-    try:
-        await until(lambda: peer.links._tasks or task.done())
-        yield peer, Caller(other, crew[0])
-    finally:
-        await cancelled([task])
-
-
-def taken(peer: Running) -> int:
-    return sum(len(box.bytes) for box in peer.desk._boxes.values())
-
-
-def test_a_stream_that_breaks_adds_nothing(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with called(tmp_path) as (peer, caller), caller.line() as line:
-            link = peer.links.by_name["node-1"]
-            call = line.stream_unary(f"/{SERVICE}/Deliver")(caller.half(then=asyncio.Event()))
-            await until(lambda: link.streams == 1)
-            await asyncio.sleep(0.1)
-            call.cancel()
-            await until(lambda: link.streams == 0)
-            assert taken(peer) == link.status.received == 0
-            ended = asyncio.Event()
-            ended.set()
-            assert (await caller.bring(line, caller.half(then=ended))).reason == "damaged"
-            assert taken(peer) == 0
-            assert (await caller.bring(line, caller.whole(checksum=1))).reason == "damaged"
-            assert (await caller.bring(line, caller.whole(session="another"))).reason == "session"
-            assert taken(peer) == 0
-            assert (await caller.bring(line, caller.whole())).accepted  # nothing stands in the way of a good one
-            assert taken(peer) == link.status.received == 1
-            assert (await caller.bring(line, caller.whole())).reason == "duplicate"
-            assert taken(peer) == 1
-            (box,) = peer.desk._boxes.values()
-            torch.testing.assert_close(box.heard.sums.merged("w", None, normalised=False), torch.full((MODEL,), 5.0))
-
-    run(scene())
-
-
-def test_too_many_streams_are_refused(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with called(tmp_path) as (peer, caller), caller.line() as line:
-            link, on = peer.links.by_name["node-1"], asyncio.Event()
-            open_ones = [asyncio.create_task(caller.bring(line, caller.half(then=on))) for _ in range(wires.STREAMS)]
-            await until(lambda: link.streams == wires.STREAMS)
-            assert (await caller.bring(line, caller.whole())).reason == "too-many"
-            assert link.status.refusals["too-many"] == 1
-            on.set()
-            await asyncio.gather(*open_ones)
-            assert (await caller.bring(line, caller.whole())).accepted
-
-    run(scene())
-
-
-def test_a_stream_that_stands_still_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene() -> None:
-        async with called(tmp_path) as (peer, caller), caller.line() as line:
-            monkeypatch.setattr(wires, "STALL", 0.2)
-            assert (await caller.bring(line, caller.half(then=asyncio.Event()))).reason == "slow"
-            monkeypatch.setattr(wires, "STALL", 60.0)
-            assert taken(peer) == 0
-            assert peer.links._slots._value == wires.STAGED
-            assert (await caller.bring(line, caller.whole())).accepted
-
-    run(scene())
-
-
-def test_who_has_not_greeted_delivers_nothing(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with called(tmp_path) as (peer, caller), channel(caller.self.a.home, caller.to.home.card) as line:
-            assert (await caller.bring(line, caller.whole())).reason == "session"
-            assert taken(peer) == 0
-
-    run(scene())
-
-
-# ---- Memory
-
-
-class Staging(Receiver):
-    """Counts the bytes that lie in staging buffers."""
-
-    all: ClassVar["weakref.WeakSet[Staging]"] = weakref.WeakSet()
-    peak = 0
-
-    def feed(self, part: bytes) -> None:
-        Staging.all.add(self)
-        super().feed(part)
-        Staging.peak = max(Staging.peak, sum(len(s._staged) for s in Staging.all))
-
-    def __hash__(self) -> int:
-        return id(self)
-
-
-@pytest.mark.parametrize(("rule", "held"), [("decavg", 0), ("median", 50)])
-def test_fifty_neighbours_at_once_cost_a_few_models(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str, held: int
-) -> None:
-    """All send a megabyte at the same time; the sums take them in a few at a time, and only a raw rule keeps them."""
-    monkeypatch.setattr(wires, "Receiver", Staging)
-    Staging.peak = 0
-    big = {"name": "mlp", "sizes": [3500]}
-    crew = given(
-        tmp_path, {"wait": 600.0}, nodes=51, topology="star", model=big, rule=rule, total=51 * 12, partition="iid"
+def test_a_running_peer_notices_who_is_introduced_and_who_is_removed(tmp_path: Path) -> None:
+    names = ("alice", "bob", "carol")
+    ports = free_ports(len(names))
+    alice, bob, carol = (
+        Home.create(tmp_path / name, name, f"127.0.0.1:{port}") for name, port in zip(names, ports, strict=True)
     )
+    for one, other in ((alice, bob), (bob, alice), (carol, alice)):
+        one.add(other.card)
+    experiment = Experiment(**{**TINY, "rounds": 60, "engine": {"name": "peer", "deadline": 5.0, "wait": 30.0}})
 
     async def scene() -> None:
-        hub, other = Running(crew[0]), Running(crew[1])
-        task = asyncio.create_task(hub.go())
-        await until(lambda: hub.links._tasks or task.done())
-        template = Caller(other, crew[0])
-        assert len(template.payload) > 1e6
-
-        async def one(a: Assignment) -> None:
-            caller = Caller.__new__(Caller)
-            caller.__dict__.update(template.__dict__, self=SimpleNamespace(a=a, links=other.links))
-            async with caller.line() as line:
-                assert (await caller.bring(line, caller.whole())).accepted
-
-        try:
-            await asyncio.gather(*(one(a) for a in crew[1:]))
-            (box,) = hub.desk._boxes.values()
-            assert len(box.heard) == 50
-            gc.collect()
-            assert len(box.heard.messages) == held  # type: ignore[attr-defined]
-            assert Staging.peak <= wires.STAGED * len(template.payload)
-            await until(lambda: gc.collect() >= 0 and not [s for s in Staging.all if s._staged])  # calls are winding up
-        finally:
-            await cancelled([task])
+        lives: dict[str, list[Running]] = {name: [] for name in names}
+        tasks = [asyncio.create_task(life(experiment, home, lives[home.name])) for home in (alice, bob)]
+        await until(lambda: lives["alice"] and lives["alice"][0].status.round >= 2)
+        alice.add(carol.card)
+        tasks.append(asyncio.create_task(life(experiment, carol, lives["carol"])))
+        await until(lambda: len(lives["alice"]) == 2 and lives["alice"][1].status.neighbours["carol"].received >= 2)
+        went_on = lives["alice"][1].rows["round"].min()
+        assert went_on == 0  # its records go on too
+        alice.remove("bob")
+        await until(lambda: len(lives["alice"]) == 3)
+        assert list(lives["alice"][2].links.by_name) == ["carol"]
+        await until(lambda: lives["alice"][2].status.round >= 5)
+        await cancelled(tasks)
 
     run(scene())
 
 
-# ---- Data stay home
+def test_a_card_that_cannot_be_read_stops_nobody(tmp_path: Path) -> None:
+    crew = given(tmp_path, {"introduced": True})
+
+    async def beside(running: list[Running]) -> None:
+        await until(lambda: running[0].status.round >= 1)
+        (crew[0].home.path / "neighbours" / "dave.peer").write_text("not a card")
+
+    run(together(crew, beside))
+    assert kept(crew[0])[0]["round"] == "3"
 
 
-class Tap:
-    """Everything that a peer hands to gRPC, by kind of call."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.hellos: list[bytes] = []
-        self.pulses: list[bytes] = []
-        self.receipts: list[bytes] = []
-        self.deliveries: list[list[bytes]] = []
-        dial, follow, deliver = wires.channel, Links._follow, Links._deliver
-
-        async def followed(links: Links, request: bytes, context: Any) -> AsyncIterator[bytes]:
-            async for pulse in follow(links, request, context):
-                self.pulses.append(pulse)
-                yield pulse
-
-        async def delivered(links: Links, parts: Any, context: Any) -> bytes:
-            receipt = await deliver(links, parts, context)
-            self.receipts.append(receipt)
-            return receipt
-
-        @asynccontextmanager
-        async def dialled(*args: Any) -> AsyncIterator[Any]:
-            async with dial(*args) as line:
-                yield SimpleNamespace(unary_stream=self._asking(line), stream_unary=self._bringing(line))
-
-        monkeypatch.setattr(wires, "channel", dialled)
-        monkeypatch.setattr(Links, "_follow", followed)
-        monkeypatch.setattr(Links, "_deliver", delivered)
-
-    def _asking(self, line: Any) -> Any:
-        def ask(method: str) -> Any:
-            call = line.unary_stream(method)
-            return lambda request: self.hellos.append(request) or call(request)  # type: ignore[func-returns-value]
-
-        return ask
-
-    def _bringing(self, line: Any) -> Any:
-        def bring(method: str) -> Any:
-            call = line.stream_unary(method)
-
-            async def copied(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-                self.deliveries.append([])
-                mine = self.deliveries[-1]
-                async for part in parts:
-                    mine.append(part)
-                    yield part
-
-            return lambda parts, timeout: call(copied(parts), timeout=timeout)
-
-        return bring
-
-    @property
-    def everything(self) -> Iterator[bytes]:
-        yield from (*self.hellos, *self.pulses, *self.receipts)
-        for parts in self.deliveries:
-            yield b"".join(parts)
+# ---- Records of several
 
 
-def fields(message: Any) -> set[str]:
-    """The names of the fields that are set."""
-    return {descriptor.name for descriptor, _ in message.ListFields()}
-
-
-@pytest.mark.parametrize(("rule", "sizes"), [("decavg", {"w": MODEL}), ("dechw", {"w": MODEL, "h": MODEL})])
-def test_data_stay_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str, sizes: dict[str, int]) -> None:
-    """All that leaves are the rule's fields, to the byte, and what headers and greetings are documented to say."""
-    tap, crew = Tap(monkeypatch), given(tmp_path, rule=rule)
-    samples = crew[0].world.samples
-    pattern = np.float32(0.7312345)
-    train = np.concatenate(crew[0].world.job.train)
-    samples.train_x[torch.as_tensor(train)] = float(pattern)
-    run(together(crew))
-    assert tap.deliveries
-    assert all(pattern.tobytes() not in said for said in tap.everything)
-    expected = wire.encode({name: torch.zeros(n) for name, n in sizes.items()})
-    head = bytes(expected[: len(expected) - 4 * sum(sizes.values())])
-    allowed = {f.name for f in Header.DESCRIPTOR.fields}
-    assert allowed == {"version", "session", "round", "tag", "architecture", "size", "bytes", "checksum", "nothing"}
-    for header, *chunks in tap.deliveries:
-        said = Header.FromString(header)
-        assert said.SerializeToString() == header
-        payload = b"".join(chunks)
-        assert len(payload) == len(expected) == said.bytes
-        assert payload.startswith(head)
-        assert said.size in {len(own) for own in crew[0].world.job.train}
-    for text in tap.hellos:
-        hello = Hello.FromString(text)
-        assert fields(hello) <= {"version", "session", "digest", "shared", "signatures", "round", "finished"}
-        assert {key.partition(".")[0] for key in hello.shared} <= {*SHARED, "seed", "engine", "phase"}
-        assert len(text) < 4096
-    for text in tap.pulses:
-        assert fields(Welcome.FromString(text)) <= {"accepted", "version", "session", "round", "finished"}
-        assert len(text) < 64
-    for text in tap.receipts:
-        assert fields(Receipt.FromString(text)) <= {"accepted", "reason", "detail", "round", "session", "finished"}
-        assert len(text) < 256
+def test_records_of_peers_that_differ_are_not_brought_together(tmp_path: Path) -> None:
+    homes = [Home.create(tmp_path / name, name, "127.0.0.1:7001") for name in ("alice", "bob")]
+    homes[0].add(homes[1].card)
+    homes[1].add(homes[0].card)
+    for home, rounds in zip(homes, (3, 4), strict=True):
+        experiment = Experiment(**{**TINY, "rounds": rounds, "engine": "peer"})
+        given = deploy.assignment(experiment, home, None, None, 0, port=0, verbose=False)
+        made = Running(given)
+        made._restore()
+        records.write_frame(given.folder / "records.parquet", made.rows)
+    folders = [home.path for home in homes]
+    with pytest.raises(RunError, match="alice and bob differ in rounds: expected 3, as alice has it, got 4"):
+        deploy.collect(folders, tmp_path / "out")
+    config = (folders[1] / "run" / "config.toml").read_text().replace("rounds = 4", "rounds = 3")
+    (folders[1] / "run" / "config.toml").write_text(config)
+    assert deploy.collect(folders, tmp_path / "out")["node"].unique().to_list() == [0, 1]
 
 
 # ---- Real processes

@@ -324,7 +324,15 @@ def _peer() -> App:
     from coterie.net import commands, views
 
     app = App(name="peer", help=PEER, help_format="plaintext", sort_key=len(COMMANDS))
-    for command in (commands.init, commands.add, commands.run, commands.export, commands.remove, commands.rotate):
+    for command in (
+        commands.init,
+        commands.add,
+        commands.run,
+        commands.export,
+        commands.remove,
+        commands.move,
+        commands.rotate,
+    ):
         app.command(command)
     app.command(views.status)
     return app

@@ -94,7 +94,8 @@ def _flat(value: Any, path: str = "") -> Iterable[tuple[str, Any]]:
             yield from _flat(inner, f"{path}.{key}" if path else key)
     elif isinstance(value, str) and ".py:" in value:  # a user's own part: the text counts, not where it lies
         file, _, thing = value.rpartition(":")
-        yield path, f"{Path(file).name}:{thing} {sha256(Path(file).read_bytes()).hexdigest()[:12]}"
+        text = Path(file).read_bytes() if Path(file).exists() else b""
+        yield path, f"{Path(file).name}:{thing} {sha256(text).hexdigest()[:12]}"
     else:
         yield path, value
 

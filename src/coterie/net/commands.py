@@ -1,4 +1,4 @@
-"""The commands of a peer: `coterie peer init`, `add`, `remove`, `rotate`, `run`, `export`."""
+"""The commands of a peer: `coterie peer init`, `add`, `remove`, `move`, `rotate`, `run`, `export`."""
 
 import os
 from pathlib import Path
@@ -49,7 +49,7 @@ def add(
     card: Annotated[str, Parameter(help="a neighbour's card, such as bob.peer")],
     /,
     *more: Annotated[str, Parameter(help="more cards", negative=())],
-    replace: Annotated[bool, Parameter(help="take another card of a known neighbour", negative=())] = False,
+    replace: Annotated[bool, Parameter(help="take another certificate of a known neighbour", negative=())] = False,
     home: Folder = None,
 ) -> int:
     """Make neighbours of the peers whose cards these are."""
@@ -67,6 +67,21 @@ def remove(name: Annotated[str, Parameter(help="a neighbour's name")], /, *, hom
     here = _open(home)
     here.remove(name)
     print(f"{name} is no neighbour of {here.name} any more.")
+    return 0
+
+
+def move(
+    *,
+    address: Annotated[str, Parameter(help="HOST:PORT that others dial from now on")],
+    listen: Annotated[str | None, Parameter(help="HOST:PORT to listen on, if that changes too")] = None,
+    home: Folder = None,
+) -> int:
+    """Give the peer another address, and write the card that says so."""
+    here = _open(home)
+    card = Path(f"{here.name}.peer")
+    here.move(address, listen).write(card)
+    print_paths({"card": card, "listens on": here.listen, "address": here.address})
+    print(f"Each neighbour says `coterie peer add {card}`; this peer is there from its next start on.")
     return 0
 
 
@@ -112,15 +127,18 @@ def run(
     from coterie.experiment import layered
     from coterie.net import deploy, peer
 
-    here = _open(home)
-    given = deploy.assignment(
-        layered(Path(file), {}), here, data, method, architecture, port=status_port, verbose=not quiet
-    )
-    try:
-        done = peer.run(given)
-    except peer.Stopped:
-        print("Stopped. Go on with the same command; the model so far: `coterie peer export`.", flush=True)
-        os._exit(0)  # a training step under way is not waited for: the checkpoint of the last round stands
+    here, done = _open(home), None
+    while done is None:
+        given = deploy.assignment(
+            layered(Path(file), {}), here, data, method, architecture, port=status_port, verbose=not quiet
+        )
+        try:
+            done = peer.run(given)
+        except peer.Introduced:
+            continue
+        except peer.Stopped:
+            print("Stopped. Go on with the same command; the model so far: `coterie peer export`.", flush=True)
+            os._exit(0)  # a training step under way is not waited for: the checkpoint of the last round stands
     last = done.row(-1, named=True)
     print(f"Finished: round {last['round']}, accuracy {last['merged_accuracy']:.3f} on the test data here.")
     print_paths({"records": given.folder / "records.parquet", "log": given.folder / "log.jsonl"})

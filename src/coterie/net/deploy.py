@@ -16,6 +16,7 @@ from coterie.errors import ConfigError, PeerError, RunError
 from coterie.experiment import Experiment
 from coterie.graph import Graph
 from coterie.initialisers import Origin
+from coterie.net.agreement import shared
 from coterie.net.identity import Home
 from coterie.net.peer import CHECKPOINT, Assignment, kept_measures, kept_rows, load_checkpoint
 from coterie.randomness import key
@@ -67,6 +68,7 @@ def assignment(
         threads=engine.threads,
         status_port=port,
         verbose=verbose,
+        introduced=True,
     )
 
 
@@ -161,6 +163,26 @@ def export(home: Home, path: Path) -> dict[str, str]:
     return said
 
 
+def _check_agreement(folders: dict[str, Path]) -> None:
+    """Refuse records of peers that did not do the same thing."""
+    said = {name: _agreed(records.configuration(folder / RUN)) for name, folder in folders.items()}
+    (first, mine), *others = said.items()
+    for name, theirs in others:
+        if key := next((key for key in sorted({*mine, *theirs}) if mine.get(key) != theirs.get(key)), None):
+            raise RunError(
+                f"{first} and {name} differ in {key}",
+                expected=f"{mine.get(key, 'nothing')}, as {first} has it",
+                got=str(theirs.get(key, "nothing")),
+                cure="Collect peers that trained together: their records are of one run.",
+            )
+
+
+def _agreed(settings: Experiment) -> dict[str, str]:
+    """The settings of a run that all of its peers share."""
+    engine = as_table(settings.engine)
+    return shared(settings, seed=settings.seeds[0], **{f"engine.{k}": engine.get(k) for k in ("mode", "half")})
+
+
 def collect(folders: list[Path], out: Path) -> pl.DataFrame:
     """Bring the records of peers together as one run; nodes are numbered in the order of the peers' names."""
     found: dict[str, tuple[pl.DataFrame, Path]] = {}
@@ -177,6 +199,7 @@ def collect(folders: list[Path], out: Path) -> pl.DataFrame:
         found[home.name] = rows, folder
         if (measures := kept_measures(here)) is not None:
             measured[home.name] = measures
+    _check_agreement({name: folder for name, (_, folder) in sorted(found.items())})
     frames = [rows.with_columns(node=pl.lit(i, pl.Int64)) for i, (_, (rows, _)) in enumerate(sorted(found.items()))]
     whole = pl.concat(frames).sort("method", "seed", "round", "node")
     numbered = [

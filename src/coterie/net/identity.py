@@ -142,8 +142,25 @@ class Home:
                 raise PeerError(f"{stem}.peer is another's card", expected=stem, got=card.name, cure=cure)
         return dict(sorted(cards.items()))
 
+    @property
+    def stamp(self) -> dict[str, int]:
+        """When each neighbour's card was written: a cheap way to see that `neighbours` may have changed."""
+        return {path.name: path.stat().st_mtime_ns for path in (self.path / "neighbours").glob("[!.]*.peer")}
+
+    def move(self, address: str, listen: str | None = None) -> Card:
+        """Be found at another address from the next start on; the card that says so."""
+        card, listen = Card(self.name, address, self.card.certificates), listen or self.listen
+        split_address(listen)
+        _write(self.path / "peer.toml", f'name = "{self.name}"\nlisten = "{listen}"\naddress = "{address}"\n')
+        self.listen, self.address = listen, address
+        return card
+
     def add(self, card: Card, replace: bool = False) -> None:
-        """Make a peer our neighbour, or with `replace` give one we know another card."""
+        """Make a peer our neighbour, or give one we know a newer card.
+
+        Another address needs no more than that, since who answers there must own the same key; certificates that we do
+        not know are taken with `replace` only.
+        """
         mine = self.card
         if card.name.casefold() == mine.name.casefold() or set(card.fingerprints) & set(mine.fingerprints):
             cure = "Peers that are to be neighbours need names and keys of their own."
@@ -154,9 +171,9 @@ class Home:
                 raise PeerError(f"{card.name} has the certificate of {name}", cure=cure)
             if name != card.name and name.casefold() == card.name.casefold():  # one file, where case does not count
                 raise PeerError(f"{card.name} and {name} are too alike", cure="Choose names that differ in letters.")
-            if name == card.name and card != known and not replace:
+            if name == card.name and not set(card.fingerprints) <= set(known.fingerprints) and not replace:
                 cure = "If it is really the same peer, for example after rotating its key: --replace."
-                raise PeerError(f"another card of {name} is known", cure=cure)
+                raise PeerError(f"{name} is known with another certificate", cure=cure)
         (self.path / "neighbours").mkdir(exist_ok=True)
         card.write(self._neighbour(card.name))
 

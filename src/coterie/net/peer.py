@@ -72,8 +72,14 @@ class Assignment:
     verbose: bool = False
     screen: bool = True
     """Whether warnings go to stderr; they are in the log in any case."""
+    introduced: bool = False
+    """Whether the neighbours are all those whose cards lie in `home`, now and later."""
     phase: str = "training"
     """What peers do together now; who is in another phase is not there yet, or has gone on."""
+
+
+class Introduced(Exception):
+    """Neighbours have come or gone, or have newer cards: go on from the checkpoint with them."""
 
 
 class Stopped(Exception):
@@ -160,7 +166,7 @@ class Running:
                 self.status.state = "stopped"
                 raise Stopped
             return await working
-        except (Stopped, asyncio.CancelledError):
+        except (Stopped, Introduced, asyncio.CancelledError):
             raise
         except Exception as error:
             self.status.add_error(error)
@@ -187,6 +193,7 @@ class Running:
         evaluated = set(a.settings.evaluated())
         number = done
         while number < rounds:
+            await self._look_around()
             # Who is not there yet, or no more, has no round of its own to go by: it keeps pace with the others.
             was, is_ = self._there(number), self._there(number + 1)
             await self.desk.abreast(number + 1, sits=not is_, patient=not (was and is_))
@@ -219,6 +226,7 @@ class Running:
         loop = asyncio.get_running_loop()
         start = loop.time()
         while not all(n.alive for n in self.desk.neighbours.values()):
+            await self._look_around()
             patience = min(LATE, self.a.wait) if self.desk.front() > number else self.a.wait
             if loop.time() - start > patience:
                 break
@@ -233,6 +241,23 @@ class Running:
         self.desk.begin(number, ())
         self.status.round, self.status.state = number, "away"
         await self.links.announce(number)
+
+    async def _look_around(self) -> None:
+        """See whether there are other cards than those we began with."""
+        home = self.a.home
+        if not self.a.introduced or home.stamp == self._stamp:
+            return
+        try:
+            self._stamp, cards = home.stamp, home.neighbours
+        except (PeerError, OSError) as error:
+            say(self.log, logging.WARNING, "cannot use the new cards", error=error)
+            return
+        if cards != self.links.cards:
+            say(self.log, logging.INFO, "other neighbours", now=sorted(cards))
+            await self.links.flush(LINGER)
+            raise Introduced
+
+    _stamp: dict[str, int] | None = None
 
     async def _round(self, number: int, evaluate: bool) -> None:
         a, node = self.a, self.a.node
