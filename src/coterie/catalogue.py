@@ -53,7 +53,8 @@ def show(where: str, name: str) -> RenderableType:
     from coterie.flags import load
 
     part = load(where, name)
-    return _sheet(f"{SINGULAR[where]} {part.name}", part.summary, part.body, _parameters(part), part.reference)
+    table = _exhibits(part) if where == "studies" else _parameters(part)
+    return _sheet(f"{SINGULAR[where]} {part.name}", part.summary, part.body, table, part.reference)
 
 
 def brief(reference: str) -> str:
@@ -75,6 +76,15 @@ def _sheet(title: str, summary: str, body: str, settings: RenderableType | None,
     pieces += [Text(""), settings] if settings else []
     pieces += [Text(f"\n{reference}", style="dim")] if reference else []
     return Group(*pieces)
+
+
+def _exhibits(part: Part) -> RenderableType:
+    """What a study shows, and how many runs that takes on a laptop."""
+    table = Table("exhibit", "what it shows", "runs", box=None, padding=(0, 3, 0, 0), header_style="dim")
+    for label, exhibit in part.make()("laptop").items():
+        runs = sum(len(run.seeds) * max(1, len(run.methods)) for run in exhibit.runs.values())
+        table.add_row(label, exhibit.title, str(runs or ""))
+    return table
 
 
 def _parameters(part: Part) -> RenderableType | None:

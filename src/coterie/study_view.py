@@ -32,8 +32,7 @@ def study(
       coterie study initialisation --scale smoke
       coterie study initialisation --figure 3a,4 --seeds 0-4
 
-    Runs are kept by their configuration: started again, a study goes on where it was, and draws without computing
-    what is there.
+    Runs are kept by their settings: the same command goes on where it was.
     """
     if name is None:
         from coterie import catalogue
