@@ -46,13 +46,12 @@ def test_no_more_is_kept_than_was_said() -> None:
     assert len(Pool()._free) == 0
 
 
-def test_the_most_is_lent_of_what_was_used_before_and_the_least_of_fresh_memory() -> None:
+def test_what_is_too_small_is_let_go() -> None:
     pool = Pool(1)
-    assert len(pool.take(100, 1000)) == 100
-    gc.collect()
-    assert len(pool.take(50, 80)) == 80
-    gc.collect()
-    assert len(pool.take(200, 300)) == 200
+    for size in (100, 50, 200):
+        assert len(pool.take(size)) == size
+        gc.collect()
+    assert [len(whole) for whole in pool._free] == [200]
 
 
 def test_numbers_of_nothing() -> None:

@@ -275,7 +275,7 @@ def test_who_moves_is_found_by_its_new_card(homes: Callable[[str], Home]) -> Non
     assert alice.neighbours == {"bob": moved}
     assert alice.stamp != before
     overlap = bob.rotate()
-    with pytest.raises(PeerError, match="another certificate.*--replace"):
+    with pytest.raises(PeerError, match=r"another certificate.*--replace"):
         alice.add(overlap)
     alice.add(overlap, replace=True)
     alice.add(bob.finish_rotation())

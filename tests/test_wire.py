@@ -4,7 +4,7 @@ import gzip
 import json
 import math
 import random
-import tracemalloc
+import resource
 import weakref
 import zipfile
 import zlib
@@ -465,23 +465,27 @@ def test_noise_behind_an_honest_header_is_refused(head: bytes, data: bytes) -> N
 # ---- what a liar costs
 
 
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not tell")
 def test_a_promise_costs_no_memory() -> None:
     fields = {"params": 2_500_000_000}
     head = file({"params": entry(fields["params"], 0)}, b"")
     header = wire.header("s", 1, "model", "small", 1.0, head)
     header.bytes = len(head) + 4 * fields["params"]
     parts = [header.SerializeToString(), head + bytes(CHUNK - len(head))]
-    tracemalloc.start()
-    try:
-        receiver = Receiver(expected(fields), lambda header: None)
-        for part in parts:
-            receiver.feed(part)
-        assert CHUNK <= tracemalloc.get_traced_memory()[1] < 2 * CHUNK
-        with pytest.raises(Refused, match="damaged"):
-            receiver.finish()
-        assert tracemalloc.get_traced_memory()[0] < CHUNK / 4
-    finally:
-        tracemalloc.stop()
+    before = resident()
+    receiver = Receiver(expected(fields), lambda header: None)
+    for part in parts:
+        receiver.feed(part)
+    assert receiver._came == CHUNK
+    assert resident() - before < 8 * CHUNK  # pages may be of two megabytes
+    with pytest.raises(Refused, match="damaged"):
+        receiver.finish()
+    assert len(receiver._staged) == 0
+
+
+def resident() -> int:
+    """Bytes of memory that this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def test_nothing_refused_stays_in_memory() -> None:

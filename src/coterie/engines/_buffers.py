@@ -1,5 +1,7 @@
 """Memory that is used again: the first touch of a fresh page costs several times what a copy of it does."""
 
+import contextlib
+import mmap
 import weakref
 
 import numpy as np
@@ -15,19 +17,18 @@ class Pool:
 
     def __init__(self, most: int = 0) -> None:
         self._most = most
-        self._free: list[np.ndarray] = []
+        self._free: list[mmap.mmap] = []
 
-    def take(self, least: int, most: int | None = None) -> memoryview:
-        """Bytes of any content: `most` (else the `least`) of what was used before if it is enough, else the least."""
-        assert least > 0
+    def take(self, size: int) -> memoryview:
+        """So many bytes, of any content; what of them is never written takes no memory."""
+        assert size > 0
         while self._free:
             whole = self._free.pop()
-            if len(whole) >= least:
+            if len(whole) >= size:
                 break
         else:
-            whole = np.empty(least, np.uint8)
-        # Through a memoryview: numpy would let a part of `lent` refer to `whole` alone, and forget `lent`.
-        lent = np.frombuffer(whole.data, np.uint8, min(len(whole), most or least))
+            whole = _fresh(size)
+        lent = np.frombuffer(whole, np.uint8, size)
         weakref.finalize(lent, self._return, whole).atexit = False
         return lent.data
 
@@ -37,6 +38,16 @@ class Pool:
             return torch.empty(like.shape, dtype=dtype)
         return torch.frombuffer(self.take(like.numel() * dtype.itemsize), dtype=dtype).view(like.shape)
 
-    def _return(self, whole: np.ndarray) -> None:
+    def _return(self, whole: mmap.mmap) -> None:
         if len(self._free) < self._most:
             self._free.append(whole)
+
+
+def _fresh(size: int) -> mmap.mmap:
+    """Memory of its own, which goes back to the system as soon as it is dropped."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return mmap.mmap(-1, size)
+    whole = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel without them
+        whole.madvise(mmap.MADV_HUGEPAGE)
+    return whole

@@ -101,8 +101,8 @@ def rotate(
     if finish:
         print("The new key is in use from the peer's next start on. Neighbours may add the new card, but need not.")
     else:
-        print(f"The old key is still in use. Each neighbour says `coterie peer add {card} --replace` and starts anew;")
-        print("when all have done so, say `coterie peer rotate --finish`.")
+        print(f"The old key is still in use. Each neighbour says `coterie peer add {card} --replace`;")
+        print("when all have done so, and a round has passed, say `coterie peer rotate --finish`.")
     return 0
 
 

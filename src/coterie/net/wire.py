@@ -114,7 +114,7 @@ class Expected:
 class Receiver:
     """One delivery, fed with the stream's messages in order; everything is checked as early as it can be.
 
-    The payload is staged in a buffer that grows with what has come in, so that a header's promise alone costs nothing.
+    The payload is staged in memory that the system gives as it is written, so that a header's promise costs nothing.
     A delivery refused once stays refused, and its buffer is let go.
     """
 
@@ -217,13 +217,10 @@ class Receiver:
             self._look(whole)
 
     def _stage(self, part: bytes, promised: int) -> None:
-        start, end = self._came, self._came + len(part)
-        if end > len(self._staged):
-            larger = self._pool.take(min(max(end, 2 * start), promised), promised)
-            larger[:start] = self._staged[:start]
-            self._staged = larger
-        self._staged[start:end] = part
-        self._came = end
+        if not self._staged:
+            self._staged = self._pool.take(promised)
+        self._staged[self._came : self._came + len(part)] = part
+        self._came += len(part)
 
     def _look(self, end: int) -> None:
         """Refuse numbers that are not finite, in one pass and without a mask: the extremes carry them."""
