@@ -7,6 +7,7 @@ same processes do both in turns, so that whatever else the machine does falls on
 
 import argparse
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -251,17 +252,35 @@ def compared(label: str, neighbours: int, rounds: int, repeats: int) -> list[str
 
 
 class Clock(Silent):
-    """Notes when the first and the last round of a simulation are done."""
+    """Notes when the rounds of a simulation are done, and what processor time peers have used in each of theirs."""
 
     def __init__(self) -> None:
         self.times: dict[int, float] = {}
+        self.spent: dict[int, list[tuple[int, float]]] = {}
+
+    def peers(self, names: Sequence[str], statuses: Sequence[dict[str, Any] | None]) -> None:
+        for said in statuses:
+            with contextlib.suppress(OSError):  # it has just ended
+                if said is not None and said["round"]:
+                    ticks = Path(f"/proc/{said['pid']}/stat").read_text().rpartition(")")[2].split()[11:13]
+                    used = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+                    self.spent.setdefault(said["pid"], []).append((said["round"], used))
+
+    @property
+    def cpu(self) -> float:
+        """Processor seconds of all peers in a round."""
+        ends = [(seen[0], seen[-1]) for seen in self.spent.values() if seen[-1][0] > seen[0][0]]
+        return sum((last[1] - first[1]) / (last[0] - first[0]) for first, last in ends)
 
     def progress(self, method: str, seed: int, round: int, rounds: int, accuracy: float | None) -> None:
         self.times[round] = time.perf_counter()
 
 
-def overhead(rounds: int, peers: int = 8) -> list[tuple[str, float, float]]:
-    """For peers and for the simulator: seconds of a round, and the share of it that is not training."""
+def overhead(rounds: int, peers: int = 8) -> list[tuple[str, float, float, float]]:
+    """For peers and the simulator: seconds of a round, its share that is not training, and processor seconds in it.
+
+    Those of the simulator are what its two processes trained, all nodes together, since it waits for nobody.
+    """
     settings: dict[str, Any] = {
         "dataset": "digits",
         "model": {"name": "mlp", "sizes": [512, 256, 128]},
@@ -274,18 +293,20 @@ def overhead(rounds: int, peers: int = 8) -> list[tuple[str, float, float]]:
     }
     found = []
     with tempfile.TemporaryDirectory() as scratch:
-        rows = runner.run(Experiment(**settings, engine={"name": "peer"}), Path(scratch) / "up")
+        watching = Clock()
+        rows = runner.run(Experiment(**settings, engine={"name": "peer"}), Path(scratch) / "up", display=watching)
         spans = []
         for log in Path(scratch).glob("up/jobs/*/peers/*/log.jsonl"):
             events = [json.loads(line) for line in log.read_text().splitlines()]
             ends = [datetime.fromisoformat(e["time"]).timestamp() for e in events if e["event"] == "round"]
             spans.append(ends[-1] - ends[0])
         wall = max(spans) / (rounds - 1)
-        found.append(("peers", wall, 1 - trained(rows) / (rounds - 1) / wall))
+        found.append(("peers", wall, 1 - trained(rows) / (rounds - 1) / wall, watching.cpu))
     clock, engine = Clock(), {"name": "local", "workers": 2}
     rows = runner.run(Experiment(**settings, engine=engine), display=clock)
     wall = (clock.times[rounds] - clock.times[1]) / (rounds - 1)
-    found.append(("simulator", wall, 1 - trained(rows) * peers / 2 / (rounds - 1) / wall))
+    work = trained(rows) * peers / (rounds - 1)
+    found.append(("simulator", wall, 1 - work / 2 / wall, work))
     return found
 
 
@@ -313,9 +334,10 @@ def main() -> None:
             table.add_row(*row)
     Console().print(table)
     if given.only in (None, "up"):
-        table = Table("8 nodes, MLP, two cores", "s/round", "not training", title="A round of peers / of the simulator")
-        for name, seconds, share in overhead(20):
-            table.add_row(name, f"{seconds:.2f}", f"{share:.0%}")
+        title = "A round of peers / of the simulator"
+        table = Table("8 nodes, MLP, two cores", "s/round", "not training", "CPU s/round", title=title)
+        for name, seconds, share, spent in overhead(60):
+            table.add_row(name, f"{seconds:.2f}", f"{share:.0%}", f"{spent:.2f}")
         Console().print(table)
 
 
