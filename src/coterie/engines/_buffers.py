@@ -10,10 +10,7 @@ from torch import Tensor
 
 
 class Pool:
-    """Lends memory, and has it back when nobody holds it, or a part of it, any more; `most` pieces are kept for later.
-
-    One thread takes; the last reference may be dropped in any.
-    """
+    """Lends memory, and has it back when nobody holds any part of it any more; `most` pieces are kept for later."""
 
     def __init__(self, most: int = 0) -> None:
         self._most = most
@@ -22,12 +19,7 @@ class Pool:
     def take(self, size: int) -> memoryview:
         """So many bytes, of any content; what of them is never written takes no memory."""
         assert size > 0
-        while self._free:
-            whole = self._free.pop()
-            if len(whole) >= size:
-                break
-        else:
-            whole = _fresh(size)
+        whole = next((spare for spare in iter(self._spare, None) if len(spare) >= size), None) or _fresh(size)
         lent = np.frombuffer(whole, np.uint8, size)
         weakref.finalize(lent, self._return, whole).atexit = False
         return lent.data
@@ -37,6 +29,12 @@ class Pool:
         if not like.numel():
             return torch.empty(like.shape, dtype=dtype)
         return torch.frombuffer(self.take(like.numel() * dtype.itemsize), dtype=dtype).view(like.shape)
+
+    def _spare(self) -> mmap.mmap | None:
+        try:
+            return self._free.pop()
+        except IndexError:  # also if another thread was faster
+            return None
 
     def _return(self, whole: mmap.mmap) -> None:
         if len(self._free) < self._most:
