@@ -307,4 +307,4 @@ def _asked_around(graph: Graph, rounds: int, links: float) -> Gossip:
     """What every node believes after each round of asking its neighbours."""
     world = replace(on(graph), faults=Faults(0, links))
     found = np.stack([np.full(graph.nodes, np.inf), *survey(world, 4000, rounds)])
-    return Gossip(np.nan_to_num(found, nan=np.inf), graph.gain())
+    return Gossip(np.where(np.isnan(found), np.inf, found), graph.gain())
