@@ -306,7 +306,7 @@ def _start(scale: Scale) -> Exhibit:
                 lines.append(line(mine, m, colour(i), DASHED if m == "He alone" else SOLID, column="test_accuracy"))
         panel = Panel(f"n = {n}", lines, y="test accuracy, mean over nodes", log_y=False)
         text = (
-            "With neither, the first training works on weights that are too large by the gain, and destroys them. How far "
+            "With neither, the first training works on weights too large by the gain, and destroys them. How far "
             "one of the two goes alone depends on the size of the network and on the depth of the model."
         )
         return [draw_panels([panel], folder / "start.png"), text]
