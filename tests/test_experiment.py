@@ -247,6 +247,13 @@ def test_a_hub_is_one_of_the_nodes(hub: int, settings: dict[str, Any]) -> None:
         Experiment(**settings, methods={"fedavg": {"protocol": {"hub": hub}}})
 
 
+def test_a_hub_neither_joins_nor_leaves() -> None:
+    for churn in ({"joins": {2: 3}}, {"leaves": {2: 3}}):
+        with pytest.raises(ConfigError, match=r"protocol\.hub: expected a node that is always there, got 2"):
+            Experiment(protocol={"name": "aggregator", "hub": 2}, **churn)
+        Experiment(protocol={"name": "aggregator", "hub": 1}, **churn)
+
+
 def test_a_table_of_ones_own_may_use_a_preset() -> None:
     found = Experiment(methods={"mine": {"use": "dechw", "rule": {"theta": 5}, "lr": 0.2}}).resolved["mine"]
     assert found.rule["theta"] == 5  # type: ignore[index]

@@ -19,7 +19,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "ring": {"topology": "ring"},
     "failing": {"links": 0.6, "presence": 0.8, "start": "merge"},
     "bursts": {"links": 0.6, "outage": 3.0, "presence": 0.8, "absence": 2.0, "start": "merge"},
-    "churn": {"joins": {4: 2, 5: 3}, "leaves": {0: 3}, "links": 0.8, "start": "merge"},
+    "churn": {"joins": {4: 2, 5: 3}, "leaves": {1: 3}, "links": 0.8, "start": "merge"},
     "directed": {"topology": {"name": "er", "p": 0.5, "directed": True, "connect": True}, "start": "merge"},
 }
 MIXED = [{"name": "mlp", "sizes": [16]}, {"name": "mlp", "sizes": [32]}]

@@ -41,7 +41,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "bursts": {"links": 0.6, "outage": 3.0, "presence": 0.8, "absence": 2.0},
     "churn": {"joins": {4: 2, 5: 3}, "leaves": {0: 3}, "start": "merge"},
     "churn, answers": {"joins": {1: 3}, "leaves": {2: 2}, "rule": "cfa_ge", "links": 0.8},
-    "churn, aggregator": {"joins": {0: 2}, "leaves": {3: 3}, "protocol": "aggregator", "topology": "star"},
+    "churn, aggregator": {"joins": {1: 2}, "leaves": {3: 3}, "protocol": "aggregator", "topology": "star"},
     "joined by those who join": {"topology": "line", "joins": {3: 3, 4: 3, 5: 3}, "nodes": 6},
     "gain": {"initialiser": "gain", "start": "merge", "topology": "complete"},
     "two kinds of model": {"model": MIXED, "rule": "dechw", "topology": "complete"},
