@@ -79,7 +79,7 @@ def test_runs_are_shared_between_exhibits_and_kept(study: str, tmp_path: Path) -
     display = Noted()
     shown = list(conduct(Order(study, "smoke", jobs=2), tmp_path / "out", display))
     # four tasks and not five: the figure's only method is the table's under another name
-    assert sorted(display.begun) == ["decavg, seed 0", "decavg, seed 1", "isolation, seed 0", "isolation, seed 1"]
+    assert sorted(display.begun) == [f"run: {m}, seed {s}" for m in ("decavg", "isolation") for s in (0, 1)]
     assert display.finished == ["", "", "", ""]
     assert {label for label, _, _ in shown} == {"table I", "figure 1a"}
     rows = next(items[0].rows for label, _, items in shown if label == "table I")  # type: ignore[union-attr]
@@ -90,7 +90,7 @@ def test_runs_are_shared_between_exhibits_and_kept(study: str, tmp_path: Path) -
     assert again.begun == []
     more = Noted()
     list(conduct(Order(study, "smoke", tables=["i"], seeds=(0, 7)), tmp_path / "out", more))
-    assert more.begun == ["decavg, seed 7", "isolation, seed 7"]
+    assert more.begun == ["run: decavg, seed 7", "run: isolation, seed 7"]
     assert more.kept == 2
 
 
@@ -193,7 +193,7 @@ def test_a_part_of_ones_own_counts_by_what_it_says(tmp_path: Path) -> None:
     for text in (rule, rule + "# changed\n", rule):
         (tmp_path / "rule.py").write_text(text)
         experiment = Experiment(rule=f"{tmp_path / 'rule.py'}:Mine")
-        keys.append(next(iter(Order("initialisation").tasks(experiment).values())).key)
+        keys.append(next(iter(Order("initialisation").tasks("own", experiment).values())).key)
     assert keys[0] == keys[2] != keys[1]
 
 

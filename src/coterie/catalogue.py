@@ -80,7 +80,7 @@ def _sheet(title: str, summary: str, body: str, settings: RenderableType | None,
 
 def _exhibits(part: Part) -> RenderableType:
     """What a study shows, and how many runs that takes on a laptop."""
-    table = Table("exhibit", "what it shows", "runs", box=None, padding=(0, 3, 0, 0), header_style="dim")
+    table = Table("exhibit", "what it shows", "runs (laptop)", box=None, padding=(0, 3, 0, 0), header_style="dim")
     for label, exhibit in part.make()("laptop").items():
         runs = sum(len(run.seeds) * max(1, len(run.methods)) for run in exhibit.runs.values())
         table.add_row(label, exhibit.title, str(runs or ""))

@@ -93,14 +93,16 @@ class Order:
         if missing:
             kind, _, name = missing[0].partition(" ")
             known = [k.removeprefix(f"{kind} ") for k in made if k.startswith(f"{kind} ")]
-            raise unknown(f"{kind} of the study {self.study}", name, known or [f"none: it has no {kind}s"])
+            raise unknown(
+                f"{kind} of the study {self.study}", name, known, f"`coterie show study {self.study}` shows all."
+            )
         return {label: made[label] for label in chosen}
 
-    def tasks(self, experiment: Experiment) -> dict[tuple[str, int], Task]:
+    def tasks(self, run: str, experiment: Experiment) -> dict[tuple[str, int], Task]:
         """The tasks of a run, by method and seed."""
         seeds = self.seeds or experiment.seeds
         return {
-            (method, seed): Task(f"{method}, seed {seed}", settled.model_copy(update={"seeds": (seed,)}))
+            (method, seed): Task(f"{run}: {method}, seed {seed}", settled.model_copy(update={"seeds": (seed,)}))
             for seed in seeds
             for method, settled in experiment.resolved.items()
         }
@@ -124,7 +126,7 @@ def conduct(order: Order, out: Path, display: Display) -> Iterator[tuple[str, Ex
     """Run what is not kept yet and show every exhibit, each as soon as its runs are there."""
     exhibits = order.exhibits()
     wanted = {
-        label: {run: order.tasks(experiment) for run, experiment in exhibit.runs.items()}
+        label: {run: order.tasks(run, experiment) for run, experiment in exhibit.runs.items()}
         for label, exhibit in exhibits.items()
     }
     with records.disk(out):
@@ -378,7 +380,7 @@ def cost(harvest: Harvest) -> str:
     last = whole.filter(pl.col("round") == pl.col("round").max().over("run", "method", "seed"))
     seconds = float(last.select(pl.sum_horizontal("train_seconds", "merge_seconds", "evaluate_seconds").sum()).item())
     tasks, seeds = last.select("run", "method", "seed").n_unique(), last["seed"].n_unique()
-    took = f"{seconds / 60:.0f} core-minutes" if seconds >= 60 else f"{seconds:.0f} core-seconds"
+    took = f"{seconds / 60:.0f} core-minutes" if seconds >= 90 else f"{seconds:.0f} core-seconds"
     return f"{tasks} runs with {seeds} seed{'s' * (seeds > 1)}, {took}."
 
 

@@ -13,7 +13,7 @@ from coterie.report.allocation import draw_allocation
 from coterie.report.curves import plot_accuracy, plot_nodes, plot_spread
 from coterie.report.network import draw_graph
 from coterie.report.sheets import Sheet
-from coterie.slots import choice
+from coterie.slots import as_table, choice
 from coterie.studies import Exhibit, Harvest, Scale, Shown
 from coterie.studies._contenders import BASELINES, OURS, WITH_GAIN, named
 from coterie.studies._racing import accuracy_sheet, bytes_sheet, describe_scale, lasting, of_reference, times_sheet
@@ -85,8 +85,10 @@ def decdiff(scale: Scale) -> dict[str, Exhibit]:
         "table IV": exhibit("rounds to a share of the centralised accuracy", _times),
         "table cost": exhibit("bytes a node has sent by then", _bytes),
         "figure 1": _disruption(scale),
-        "figure 3": Exhibit("the network", lambda _, folder: [_graph(runs, folder)]),
-        "figure 4": Exhibit("the allocation of data", lambda _, folder: allocations(runs, folder, REMARK)),
+        "figure 3": Exhibit("the network", lambda _, folder: [_graph(runs, folder)], scaled=scaled),
+        "figure 4": Exhibit(
+            "the allocation of data", lambda _, folder: allocations(runs, folder, REMARK), scaled=scaled
+        ),
         "figure 5": exhibit("test loss by round", lambda found, folder: _curves(found, folder, "test_loss", "round")),
         "figure 6": exhibit("accuracy of every node at the last round", _boxes),
         "figure bytes": exhibit(
@@ -216,7 +218,7 @@ def allocations(runs: Mapping[str, Experiment], folder: Path, remark: str = "") 
         pairs = split(deal, labels, e.nodes, e.seeds[0], items=e.items, total=e.total, validation=0.0)
         counts = skew.counts(labels, [train for train, _ in pairs], samples.classes)
         path = folder / f"allocation-{name.lower().replace(' ', '-')}.png"
-        draw_allocation(counts, path, f"{name}, {e.nodes} nodes")
+        draw_allocation(counts, path, f"{as_table(e.dataset)['name']}, {e.nodes} nodes")
         facts = skew.describe(counts)
         rows += [
             [name, key.replace("_", " "), f"{value:.3f}"] for key, value in facts.items() if isinstance(value, float)

@@ -65,7 +65,7 @@ def dechw(scale: Scale) -> dict[str, Exhibit]:
         "figure 2": _curvature(scaled, easy),
         "figure 3": exhibit("accuracy and loss, CIFAR-10", _curves, hard),
         "figure 4": exhibit("DecHW and DecHW*", _star, hard),
-        "figure 5": Exhibit("the allocation of data", lambda _, folder: allocations(runs, folder)),
+        "figure 5": Exhibit("the allocation of data", lambda _, folder: allocations(runs, folder), scaled=scaled),
         "figure 6": exhibit("DecHW without accumulation", _fresh, hard),
         "figure 7": _trace(scaled, easy),
         "figure 8": exhibit("accuracy and loss, MNIST", _curves, easy),

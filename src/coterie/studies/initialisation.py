@@ -80,13 +80,12 @@ def _plain(scale: Scale) -> dict[str, Any]:
     return {**chosen, "seeds": _seeds(scale), "partition": "iid", "topology": "complete"}
 
 
-def _less(scale: Scale, laptop: str, seeds: int = 0) -> str:
-    """How the runs differ from the paper's, in words; `seeds` where a laptop has fewer than elsewhere."""
+def _less(scale: Scale, laptop: str) -> str:
+    """How the runs differ from the paper's, in words."""
     if scale == "paper":
         return ""
     smoke = "digits, a small MLP, lr 0.1, batches of 8, few items and rounds"
-    what, count = (laptop, seeds or len(_seeds(scale))) if scale == "laptop" else (smoke, len(_seeds(scale)))
-    return f"Scaled down: {what}; {count} seed{'s' * (count > 1)}."
+    return f"Scaled down: {laptop if scale == 'laptop' else smoke}."
 
 
 # Figure 3: the plateau of independent starts grows with the network, and the gain takes it away.
@@ -108,7 +107,7 @@ def _complete(scale: Scale, optimiser: str) -> Exhibit:
         rounds = {n: _pick(scale, 30 + 2 * n, 12 + 3 * n // 2, 4000) for n in sizes}
     title = f"complete graph, MLP, {'AdamW' if adam else 'SGD'}, iid data"
     slow = "" if adam else "lr 0.03, "
-    scaled = _less(scale, f"{slow}fewer rounds, a tenth of the test set", seeds=2 if adam else 0)
+    scaled = _less(scale, f"{slow}fewer rounds, a tenth of the test set")
     return _growth(title, base, sizes, rounds, _pick(scale, 30, 20, 4000), scaled)
 
 
@@ -122,7 +121,7 @@ def _zipf(scale: Scale) -> Exhibit:
     sizes = _pick(scale, (8, 16, 32), (16, 32, 64), (32, 64, 128, 256))
     rounds = {n: _pick(scale, 30 + 2 * n, 40 + n, 4000) for n in sizes}
     places = "Fashion-MNIST in place of So2Sat, conv10-conv20, m = 4, 256 items a node, lr 0.03, fewer rounds"
-    scaled = _less(scale, places, seeds=2)
+    scaled = _less(scale, places)
     return _growth(
         "Barabási–Albert networks, CNN, Zipf-skewed data", base, sizes, rounds, _pick(scale, 30, 40, 4000), scaled
     )
@@ -139,7 +138,7 @@ def _vgg(scale: Scale) -> Exhibit:
     sizes = _pick(scale, (8, 16, 32), (8, 16), (8, 16, 32, 64))
     rounds = {n: _pick(scale, 30 + 2 * n, 100, 4000) for n in sizes}
     thinner = "VGG16 an eighth as wide, dense layers of 128, 256 items a node, n up to 16, lr 0.01, fewer rounds"
-    scaled = _less(scale, thinner, seeds=1)
+    scaled = _less(scale, thinner)
     return _growth("4-regular networks, VGG16, iid data", base, sizes, rounds, _pick(scale, 30, 100, 4000), scaled)
 
 
