@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from coterie.engines import World
 from coterie.engines._job import Choice, Job, Samples, Training
 from coterie.engines.local import Local, LocalSession
+from coterie.faults import Faults
 from coterie.graph import Graph, draw
 
 
@@ -49,6 +50,7 @@ def world(case: Case, classes: int = 10) -> World:
         seed=0,
         models=(case.model,),
         rule=case.rule,
+        protocol=Choice("protocols", "neighbourhood"),
         objective=Choice("objectives", "cross_entropy"),
         optimiser=Choice("optimisers", "sgd", {"lr": 0.01, "momentum": case.momentum}),
         training=Training(None, case.batches, case.batch_size, None, False),
@@ -60,9 +62,9 @@ def world(case: Case, classes: int = 10) -> World:
         device="cpu",
     )
     start = Choice("initialisers", "he")
-    protocol = Choice("protocols", "neighbourhood").make()
     gains = np.ones(case.nodes)
-    return World(job, samples, graph, case.rule.make(), protocol, start, "train", 1.0, 1.0, gains, np.arange(100))
+    made = {"rule": case.rule.make(), "protocol": job.protocol.make(), "initialiser": start}
+    return World(job, samples, graph, **made, start="train", faults=Faults(0), gains=gains, test=np.arange(100))
 
 
 def session(case: Case, engine: Local | None = None) -> tuple[LocalSession, World]:
