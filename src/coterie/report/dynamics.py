@@ -1,19 +1,16 @@
-"""Figures of the early stage: both spreads by round, the scaling of ‖v_steady‖, its indifference to assortativity."""
+"""Figures of the early stage: both spreads by round, and the gain by gossip."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import StrMethodFormatter
-from numpy.typing import ArrayLike
 
 from coterie.dynamics import Dynamics
-from coterie.estimates import Gossip, Scaling
-from coterie.report.curves import FAINT, LOOK, PALETTE, STYLES, save
+from coterie.estimates import Gossip
+from coterie.report.curves import FAINT, LOOK, PALETTE, save
 
 _GREY = "#666666"
 
@@ -36,33 +33,6 @@ def draw_dynamics(found: Dynamics, path: str | Path, title: str = "Early stage")
         axes.set_yscale("log")
         axes.set_xlim(0, found.rounds)
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
-        return save(figure, path)
-
-
-def draw_scaling(found: Mapping[str, Scaling], path: str | Path, title: str = "‖v_steady‖ by size") -> Path:
-    """‖v_steady‖ against the number of nodes, a line for each family: the mean of its draws, and the fit."""
-    with mpl.rc_context(LOOK):
-        figure, axes = _axes("nodes", "‖v_steady‖", title)
-        for place, (name, family) in enumerate(found.items()):
-            look: Any = {"color": PALETTE[place % len(PALETTE)]}
-            label = f"{name}: n^−{family.exponent:.3f} ± {family.error:.3f}"
-            mean, spread = family.norms.mean(axis=1), family.norms.std(axis=1)
-            axes.errorbar(family.nodes, mean, spread, fmt="o", markersize=4, label=label, **look)
-            style = STYLES[place // len(PALETTE) % len(STYLES)]
-            axes.plot(family.nodes, family.at(family.nodes), linewidth=1.2, linestyle=style, **look)
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
-        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
-        return save(figure, path)
-
-
-def draw_assortativity(values: ArrayLike, norms: ArrayLike, path: str | Path) -> Path:
-    """‖v_steady‖ of networks with the same degrees against their assortativity."""
-    with mpl.rc_context(LOOK):
-        figure, axes = _axes("assortativity", "‖v_steady‖", "Rewired at fixed degrees")
-        axes.plot(np.asarray(values), np.asarray(norms), "o-", color=PALETTE[0], markersize=4, linewidth=1.2)
-        axes.set_ylim(0, 1.4 * float(np.max(norms)))
         return save(figure, path)
 
 
