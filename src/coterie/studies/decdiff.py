@@ -121,21 +121,12 @@ def _runs(scale: Scale) -> dict[str, Experiment]:
             name: Experiment(**common, **s)
             for name, s in (("MNIST", mlp), ("Fashion-MNIST", fashion), ("EMNIST", letters))
         }
-    common |= {
-        "nodes": 20,
-        "batch_size": 25,
-        "lr": 0.01,
-        "seeds": (0, 1, 2),
-        "test_share": 0.1,
-        "total": 2000,
-        "epochs": 2,
-    }
-    small = {**fashion, "model": "cnn_mnist"}
+    common |= {"nodes": 20, "batch_size": 25, "seeds": (0, 1, 2), "test_share": 0.03, "epochs": 2}
+    mlp |= {"model": {"name": "mlp", "sizes": [128, 64, 32]}, "lr": 0.05, "total": 1500}
+    fashion |= {"model": "cnn_mnist", "lr": 0.03, "total": 1200}
     return {
-        "MNIST": Experiment(
-            **common, **{**mlp, "model": {"name": "mlp", "sizes": [128, 64, 32]}}, rounds=200, evaluate=lasting(200, 5)
-        ),
-        "Fashion-MNIST": Experiment(**common, **small, rounds=80, evaluate=lasting(80, 4)),
+        "MNIST": Experiment(**common, **mlp, rounds=80, evaluate=lasting(80, 4)),
+        "Fashion-MNIST": Experiment(**common, **fashion, rounds=30, evaluate=lasting(30, 3)),
     }
 
 
@@ -244,7 +235,7 @@ def _disruption(scale: Scale) -> Exhibit:
         }
     elif scale == "laptop":
         settings |= {"dataset": "mnist", "model": {"name": "mlp", "sizes": [128, 64, 32]}, "nodes": 50, "total": 5000}
-        settings |= {"rounds": 60, "epochs": 2, "batch_size": 25, "lr": 0.01, "momentum": 0.5, "test_share": 0.1}
+        settings |= {"rounds": 60, "epochs": 2, "batch_size": 25, "lr": 0.05, "momentum": 0.5, "test_share": 0.03}
     else:
         settings |= {"dataset": "mnist", "model": {"name": "mlp", "sizes": [512, 256, 128]}, "nodes": 100}
         settings |= {"rounds": 300, "epochs": 5, "batch_size": 100, "lr": 0.001, "momentum": 0.5}

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ VARIANTS = {
 NAMES = {**BASELINES, **CORE, **VARIANTS, **WITH_GAIN, **OURS}
 SETS = {"mnist": "MNIST", "fashion": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 SHARES = (0.5, 0.75, 0.9, 0.95)
+TAIL = {"smoke": 5, "laptop": 3, "paper": 10}
+"""How many of the last rounds Table I averages."""
 LEVELS = {"mnist": (0.5, 0.75, 0.85, 0.9), "fashion": (0.5, 0.7, 0.75, 0.8), "cifar10": (0.25, 0.35, 0.45, 0.5)}
 
 
@@ -55,12 +58,13 @@ def dechw(scale: Scale) -> dict[str, Exhibit]:
     easy = {name: e for name, e in runs.items() if name.startswith("mnist")} or runs
     fashion = {name: e for name, e in runs.items() if name.startswith("fashion")} or runs
     return {
-        "table I": exhibit("accuracy in the last ten evaluations", _accuracies),
+        "table I": exhibit("accuracy in the last rounds", partial(_accuracies, TAIL[scale])),
         "table II": exhibit("rounds to a share of the best method's accuracy", _to_best),
         "table III": _anchors(scale, hard, scaled),
         "table V": exhibit("rounds to absolute levels", _to_levels),
         "table VI": exhibit("rounds to a share of a method's own greatest accuracy", _to_own),
         "table cost": exhibit("bytes a node has sent by then", _bytes),
+        "table iid": _alike(easy, scaled),
         "figure 1": exhibit("averaging with and without a common start, and DecHW", _start, hard),
         "figure 2": _curvature(scaled, easy),
         "figure 3": exhibit("accuracy and loss, CIFAR-10", _curves, hard),
@@ -89,7 +93,7 @@ def _runs(scale: Scale) -> dict[str, Experiment]:
     if scale == "smoke":
         digits = {"dataset": "digits", "model": {"name": "mlp", "sizes": [64, 32]}, "batch_size": 16, "lr": 0.05}
         common |= {**digits, "momentum": 0.5, "nodes": 10, "rounds": 20, "epochs": 2, "seeds": (0, 1)}
-        common["evaluate"] = lasting(20, 2, 5)
+        common["evaluate"] = lasting(20, 2, TAIL[scale])
         return {"mnist 0.5": Experiment(**common, partition=_dirichlet(0.5))}
     if scale == "paper":
         common |= {
@@ -97,18 +101,18 @@ def _runs(scale: Scale) -> dict[str, Experiment]:
             "rounds": 1000,
             "batch_size": 100,
             "seeds": tuple(range(5)),
-            "evaluate": lasting(1000, 5, 10),
+            "evaluate": lasting(1000, 5, TAIL[scale]),
         }
         sets = {"mnist": mnist, "fashion": fashion, "cifar10": cifar}
         alphas: tuple[float, ...] = (1.0, 0.5, 0.2)
     else:
-        common |= {"nodes": 20, "batch_size": 25, "seeds": (0, 1, 2), "test_share": 0.1, "total": 2000, "epochs": 2}
-        common |= {"rounds": 100, "evaluate": lasting(100, 4, 10)}
-        sets = {"mnist": {**mnist, "lr": 0.01}, "fashion": {**fashion, "model": "cnn_mnist", "lr": 0.005}}
-        sets["cifar10"] = {**cifar, "model": "cnn_mnist", "lr": 0.01}
+        common |= {"nodes": 20, "batch_size": 25, "seeds": (0, 1, 2), "test_share": 0.03}
+        common |= {"total": 1200, "epochs": 2, "rounds": 30, "evaluate": lasting(30, 3, TAIL[scale])}
+        sets = {"mnist": {**mnist, "lr": 0.03}, "fashion": {**fashion, "model": "cnn_mnist", "lr": 0.03}}
+        sets["cifar10"] = {**cifar, "model": "cnn_mnist", "lr": 0.02, "total": 2400, "epochs": 1}
         alphas = (0.5,)
     return {
-        f"{name} {alpha:g}": Experiment(**common, **settings, partition=_dirichlet(alpha))
+        f"{name} {alpha:g}": Experiment(**{**common, **settings}, partition=_dirichlet(alpha))
         for name, settings in sets.items()
         for alpha in alphas
     }
@@ -129,11 +133,11 @@ def _place(run: str) -> int:
     return 3 * list(SETS).index(name) + ("1", "0.5", "0.2").index(alpha)
 
 
-def _accuracies(found: Harvest, folder: Path) -> list[Shown]:
+def _accuracies(tail: int, found: Harvest, folder: Path) -> list[Shown]:
     paper = {m: [row[_place(run)] for run in found.records] for m, row in NUMBERS["accuracy"].items()}
     frames = {_column(run): records for run, records in found.records.items()}
-    title = "Test accuracy over the last ten evaluations ± 95 % interval over seeds (the paper: percent ± deviation)"
-    return [accuracy_sheet(title, frames, NAMES, paper, last=10)]
+    title = f"Test accuracy over the last {tail} rounds ± 95 % interval over seeds (the paper: 10, percent ± deviation)"
+    return [accuracy_sheet(title, frames, NAMES, paper, last=tail)]
 
 
 def _to(found: Harvest, kind: str, goal: Any, what: str, levels: Any = None) -> list[Shown]:
@@ -172,6 +176,25 @@ def _bytes(found: Harvest, folder: Path) -> list[Shown]:
         )
         for run, records in found.records.items()
     ]
+
+
+def _alike(runs: Mapping[str, Experiment], scaled: str) -> Exhibit:
+    """The first of these runs, with data that are the same everywhere."""
+    run, experiment = next(iter(runs.items()))
+    name = run.partition(" ")[0]
+    names = {m: NAMES[m] for m in ("centralised", "dechetero", "decdiff-vt", "dechw", "gain-decavg", *OURS)}
+    taken = {f"{name} iid": experiment.model_copy(update={"methods": named(names), "partition": "iid"})}
+
+    def show(found: Harvest, folder: Path) -> list[Shown]:
+        (records,) = found.records.values()
+        levels, title = LEVELS[name], f"{SETS[name]}, IID"
+        return [
+            accuracy_sheet("Test accuracy at the last round", {title: records}, names, {}),
+            times_sheet(f"{title}: rounds to an accuracy of", records, names, levels, absolute, {}),
+            bytes_sheet(f"{title}: sent by a node until an accuracy of", records, names, levels, absolute),
+        ]
+
+    return Exhibit("with data that are alike", show, taken, scaled)
 
 
 # Curves.
