@@ -30,10 +30,11 @@ def accuracy_sheet(
         cells = []
         for place, records in enumerate(finished.values()):
             mine = records.filter(pl.col("method") == method)
-            cells += [_accuracy(mine, last), _from(paper, method, place)]
-        if any(cell not in (UNKNOWN, "") for cell in cells[::2]):
+            cells += [_accuracy(mine, last), _from(paper, method, place)] if paper else [_accuracy(mine, last)]
+        if any(cell not in (UNKNOWN, "") for cell in cells[:: 2 if paper else 1]):
             rows.append([name, *cells])
-    return Sheet(title, ["method", *(h for column in frames for h in (column, "paper"))], rows)
+    beside = ("paper",) if paper else ()
+    return Sheet(title, ["method", *(h for column in frames for h in (column, *beside))], rows)
 
 
 def _accuracy(records: pl.DataFrame, last: int) -> str:

@@ -125,8 +125,8 @@ def _runs(scale: Scale) -> dict[str, Experiment]:
     mlp |= {"model": {"name": "mlp", "sizes": [128, 64, 32]}, "lr": 0.05, "total": 1500}
     fashion |= {"model": "cnn_mnist", "lr": 0.03, "total": 1200}
     return {
-        "MNIST": Experiment(**common, **mlp, rounds=80, evaluate=lasting(80, 4)),
-        "Fashion-MNIST": Experiment(**common, **fashion, rounds=30, evaluate=lasting(30, 3)),
+        "MNIST": Experiment(**common, **mlp, rounds=60, evaluate=lasting(60, 4)),
+        "Fashion-MNIST": Experiment(**common, **fashion, rounds=24, evaluate=lasting(24, 3)),
     }
 
 
