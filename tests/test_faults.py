@@ -73,6 +73,7 @@ def test_the_gain_under_bursts_can_be_measured() -> None:
     [
         ({"links": 0.5, "outage": 1.5}, ["outage", "at least 2 rounds", "1.5"]),
         ({"presence": 0.25, "absence": 3}, ["absence", "at least 4 rounds"]),
+        ({"outage": 3}, ["outage: nothing fails", "links below 1"]),
         ({"outage": 0.5}, ["outage", "greater than or equal to 1"]),
         ({"joins": {20: 3}}, ["joins", "0 to 5", "got 20"]),
         ({"leaves": "3-7:4"}, ["leaves", "0 to 5", "got 6"]),

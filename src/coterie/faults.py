@@ -44,11 +44,13 @@ class Faults:
         for name, chance in (("links", self.links), ("presence", self.presence)):
             if not 0 <= chance <= 1:
                 raise GraphError(f"{name} is a probability", expected="a number from 0 to 1", got=chance)
-        for name, length, chance in (
-            ("outage", self.outage, self.links),
-            ("absence", self.absence, self.presence),
+        for name, length, of, chance in (
+            ("outage", self.outage, "links", self.links),
+            ("absence", self.absence, "presence", self.presence),
         ):
-            if length is not None and chance < 1 and not length * chance >= 1 - 1e-9:
+            if length is not None and chance == 1:
+                raise ConfigError(f"{name}: nothing fails", got=f"{of} = 1", cure=f"Give {of} below 1, or no {name}.")
+            if length is not None and not length * chance >= 1 - 1e-9:
                 least = f"at least {1 / chance:.4g} rounds" if chance else "probabilities above 0"
                 what = f"{name}: where a share of {chance:g} works, independent rounds alone make outages longer"
                 raise ConfigError(what, expected=least, got=length)

@@ -239,12 +239,18 @@ class Desk:
         if sender not in self.neighbours:
             raise Refused("stranger", "not a neighbour")
 
-    async def put(self, envelope: Envelope, opened: Callable[[], Fields]) -> None:
-        """Take a message in once it has been opened and found sound: added up at once if it can be, kept else."""
+    async def put(self, envelope: Envelope, opened: Callable[[], Fields], small: bool = False) -> None:
+        """Take a message in once it has been opened and found sound: added up at once if it can be, kept else.
+
+        What is `small` is taken in by the event loop itself, in less time than another thread needs to wake.
+        """
         async with self._lock:
             self.judge(envelope)
             box = None if self.timing.mode == "async" else self._box(envelope.round, envelope.tag)
-            something = await self.work(lambda: self._take_in(envelope, opened(), box))
+            if box is not None and small:
+                something = self._take_in(envelope, opened(), box)
+            else:
+                something = await self.work(lambda: self._take_in(envelope, opened(), box))
         self.neighbours[envelope.sender].misses = 0
         if something:  # who has sent rubbish is not waited for because it has nothing to say now
             self.neighbours[envelope.sender].sound = True

@@ -44,6 +44,8 @@ STREAMS = 2
 """Streams that one neighbour may have open."""
 STAGED = 4
 """Staging buffers of all neighbours together; further streams wait, and their senders with them."""
+SMALL = 4 * CHUNK
+"""Bytes of a message that are checked and added up without a thread of their own."""
 PAYLOADS = 2
 """Encoded models that are kept at a time: of this round and of the one before."""
 HARMLESS = ("past", "future", "duplicate", "session", "disk")
@@ -387,16 +389,13 @@ class Links:
             if link.streams > STREAMS:
                 raise Refused("too-many", f"{link.streams} streams at once")
             receiver = Receiver(self.expected, lambda header: self._judge(link, header), self._staging)
-            first = await _next(parts)
-            if first is None:
-                raise Refused("damaged", "a stream with nothing in it")
-            receiver.feed(first)
+            receiver.feed(await _first(parts))
             if receiver.header.round > self.desk.neighbours[link.number].round:  # what is offered again may be older
                 self._progress(link, receiver.header.round, finished=False)
             async with self._slots:
                 await self._drain(receiver, parts)
                 header = receiver.header
-                await self.desk.put(self._envelope(link, header), receiver.finish)
+                await self.desk.put(self._envelope(link, header), receiver.finish, small=header.bytes <= SMALL)
                 link.status.received += 1
                 link.status.received_bytes += header.bytes
                 self.status.received_bytes += header.bytes
@@ -410,12 +409,21 @@ class Links:
         return text
 
     async def _drain(self, receiver: Receiver, parts: AsyncIterator[bytes]) -> None:
-        start, came = time.monotonic(), 0
-        while part := await _next(parts):
-            receiver.feed(part)
-            came += len(part)
-            if time.monotonic() - start > STALL + came / SLOWEST:
-                raise Refused("slow", f"{came} bytes in {time.monotonic() - start:.0f} s")
+        """Take the rest of a stream; one that stands still, or is too slow on the whole, is cut."""
+        clock, came = asyncio.get_running_loop().time, 0
+        start = latest = clock()
+        try:
+            async with asyncio.timeout(STALL) as limit:
+                async for part in parts:
+                    receiver.feed(part)
+                    came, now = came + len(part), clock()
+                    if now - start > STALL + came / SLOWEST:
+                        raise Refused("slow", f"{came} bytes in {now - start:.0f} s")
+                    if now - latest > STALL / 10:  # not for every part: a timer costs as much as a part's checks
+                        limit.reschedule(now + STALL)
+                        latest = now
+        except TimeoutError:
+            raise Refused("slow", f"nothing for {STALL:g} s") from None
 
     def _judge(self, link: Link, header: Header) -> None:
         if header.session != link.session:
@@ -442,15 +450,14 @@ async def _parts(outgoing: Outgoing) -> AsyncIterator[bytes]:
         yield chunk
 
 
-async def _next(parts: AsyncIterator[bytes]) -> bytes | None:
-    """The stream's next part, None at its end; a stream that stands still is cut."""
+async def _first(parts: AsyncIterator[bytes]) -> bytes:
     try:
-        part: bytes = await _within(anext(parts), STALL)
-        return part
-    except StopAsyncIteration:
-        return None
+        part: bytes | None = await _within(anext(parts, None), STALL)
     except TimeoutError:
         raise Refused("slow", f"nothing for {STALL:g} s") from None
+    if part is None:
+        raise Refused("damaged", "a stream with nothing in it")
+    return part
 
 
 async def _within(what: Awaitable[Any], seconds: float) -> Any:

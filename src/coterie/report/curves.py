@@ -68,6 +68,12 @@ class Curve(NamedTuple):
     low: Values
     high: Values
 
+    @classmethod
+    def bare(cls, x: Values, mean: Values) -> "Curve":
+        """A curve without a band."""
+        none = np.full(len(mean), np.nan)
+        return cls(x, mean, none, none)
+
 
 def plot_accuracy(
     records: pl.DataFrame,

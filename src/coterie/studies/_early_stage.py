@@ -35,11 +35,6 @@ def _network(name: str, nodes: int, seed: int, **settings: Any) -> Graph:
     return draw(_family(name, **settings), nodes, seed, connect=True)
 
 
-def _curve(values: np.ndarray, low: np.ndarray | None = None, high: np.ndarray | None = None) -> Curve:
-    x, none = np.arange(len(values), dtype=np.float64), np.full(len(values), np.nan)
-    return Curve(x, values, none if low is None else low, none if high is None else high)
-
-
 # Figure 5.
 
 
@@ -69,8 +64,10 @@ def steps_exhibit(scale: Scale, base: Settings, gain: Settings, he: Settings) ->
         ]
         model = simulate(_network("regular", nodes, 0, k=k), 1000, rounds, noise=0.001)
         played = [
-            Line(_curve(model.across_parameters), both["sigma_ap"], colour(0), DASHED),
-            Line(_curve(model.across_nodes), both["sigma_an"], colour(1), DASHED),
+            Line(Curve.bare(np.arange(len(values), dtype=np.float64), values), label, colour(i), DASHED)
+            for i, (label, values) in enumerate(
+                zip(both.values(), (model.across_parameters, model.across_nodes), strict=True)
+            )
         ]
         panels = [
             Panel("Change in a round, He alone", steps, y="norm, mean over nodes"),
@@ -128,16 +125,12 @@ def assortativity_exhibit(scale: Scale) -> Exhibit:
         exponents = np.array(
             [[g, s.exponent, s.exponent - 2 * s.error, s.exponent + 2 * s.error] for g, s in by_tail.items()]
         )
-        theory = Curve(
-            np.array(tails),
-            np.array([max(0.0, min((g - 2) / (g - 1), 0.5)) for g in tails]),
-            *[np.full(len(tails), np.nan)] * 2,
-        )
+        theory = Curve.bare(np.array(tails), np.array([max(0.0, min((g - 2) / (g - 1), 0.5)) for g in tails]))
         start = _network("er", nodes, 0, p=8 / (nodes - 1))
         rewired = [rewire(start, target, generator(0, "rewiring")) for target in (-0.3, -0.15, 0.0, 0.15, 0.3)]
         values = np.array([[assortativity(g), 1 / g.gain()] for g in rewired])
         order = values[values[:, 0].argsort()]
-        flat = Curve(order[:, 0], order[:, 1], *[np.full(len(order), np.nan)] * 2)
+        flat = Curve.bare(order[:, 0], order[:, 1])
         panels = [
             Panel("‖v_steady‖ by size", norms, x="nodes", y="‖v_steady‖"),
             Panel(
@@ -225,7 +218,7 @@ def mixing_exhibit(scale: Scale) -> Exhibit:
         for i, (label, make) in enumerate(families.items()):
             found = {2**p: _settled(make(2**p)) for p in powers if label != "two-dimensional torus" or p % 2 == 0}
             points = np.array([[n, d.stabilisation or np.nan] for n, d in found.items()], np.float64).T
-            lines.append(Line(Curve(*points, *[np.full(points.shape[1], np.nan)] * 2), label, colour(i)))
+            lines.append(Line(Curve.bare(*points), label, colour(i)))
             last = list(found)[-1]
             rows.append(
                 [

@@ -109,7 +109,14 @@ def _runs(scale: Scale) -> dict[str, Experiment]:
         common |= {"nodes": 20, "batch_size": 25, "seeds": (0, 1, 2), "test_share": 0.03}
         common |= {"total": 1200, "epochs": 2, "rounds": 24, "evaluate": lasting(24, 3, TAIL[scale])}
         sets = {"mnist": {**mnist, "lr": 0.05}, "fashion": {**fashion, "model": "cnn_mnist", "lr": 0.03}}
-        sets["cifar10"] = {**cifar, "model": "cnn_mnist", "lr": 0.03, "total": 2400, "epochs": 1}
+        sets["cifar10"] = {
+            **cifar,
+            "model": "cnn_mnist",
+            "lr": 0.02,
+            "total": 2000,
+            "rounds": 20,
+            "evaluate": lasting(20, 3),
+        }
         alphas = (0.5,)
     return {
         f"{name} {alpha:g}": Experiment(**{**common, **settings}, partition=_dirichlet(alpha))
@@ -305,7 +312,7 @@ def _by_node(found: Harvest, measure: str, nodes: int) -> list[Line]:
     for i in range(nodes):
         mine = told.filter(pl.col("node") == i).sort("round")
         x, y = mine["round"].to_numpy().astype(float), mine["value"].to_numpy()
-        lines.append(Line(Curve(x, y, y * float("nan"), y * float("nan")), f"node {i}", colour(i)))
+        lines.append(Line(Curve.bare(x, y), f"node {i}", colour(i)))
     return lines
 
 
@@ -331,7 +338,7 @@ def _spread(scaled: str, runs: Mapping[str, Experiment]) -> Exhibit:
                 mine = measured.filter(pl.col("method") == m, pl.col("layer") == layer)
                 curve = mine.group_by("round").agg(pl.col("value").mean()).sort("round")
                 x, y = curve["round"].to_numpy().astype(float), curve["value"].to_numpy()
-                lines.append(Line(Curve(x, y, y * float("nan"), y * float("nan")), name, colour(i)))
+                lines.append(Line(Curve.bare(x, y), name, colour(i)))
             panels.append(Panel(f"{layer}, after the merge", lines, y="σ_ap", log_x=False))
         return [draw_panels(panels, folder / "spread-by-layer.png")]
 
