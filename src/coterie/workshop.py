@@ -145,6 +145,8 @@ def conduct(order: Order, out: Path, display: Display) -> Iterator[tuple[str, Ex
                 if (runs or rest) and all(shelf.holds(t.key) for tasks in runs.values() for t in tasks.values()):
                     del waiting[label]
                     exhibit, harvest = exhibits[label], shelf.harvest(runs)
+                    if not runs:
+                        display.note(f"computing {label}")
                     with records.disk(out):
                         shown = list(exhibit.show(harvest, out))
                     write_exhibit(out, label, exhibit, shown, cost(harvest))

@@ -1,6 +1,7 @@
 """The initialisation paper: what the gain of a network does to uncoordinated starts."""
 
 import math
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -170,7 +171,8 @@ def _growth(
             Panel("With the gain (solid), He alone (dashed)", lines),
             Panel(f"He alone, rounds divided by n^{mu:.2f}", collapsed, x=f"round / n^{mu:.2f}"),
         ]
-        label = title.split(",")[0].replace(" ", "-").lower() + ("-adamw" if "AdamW" in title else "")
+        plain = unicodedata.normalize("NFKD", title.split(",")[0].replace("–", "-")).encode("ascii", "ignore").decode()
+        label = plain.replace(" ", "-").lower() + ("-adamw" if "AdamW" in title else "")
         rows = [[f"{n}", between(h), between(g)] for n, h, g in zip(sizes, times["he"], times["gain"], strict=True)]
         rows.append(["exponent of n", _fit(fits["he"]), _fit(fits["gain"])])
         note = f"A plateau is left when the mean test loss falls below {level:.2f}, nine tenths of its height."
