@@ -106,8 +106,8 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.set_xlabel(panel.x)
     axes.set_ylabel(panel.y)
     axes.grid(color=FAINT, linewidth=0.6)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=8.5)
+    if labels := axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=8.5, ncols=1 if len(labels) <= 6 else 2)
 
 
 def _few_ticks(axis: Axis) -> None:

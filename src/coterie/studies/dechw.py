@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from coterie.experiment import Experiment
-from coterie.report.curves import Curve, plot_accuracy
-from coterie.report.panels import Line, Panel, colour, draw_panels, line
+from coterie.report.curves import PALETTE, Curve, plot_accuracy
+from coterie.report.panels import DASHED, SOLID, Line, Panel, colour, draw_panels, line
 from coterie.report.statistics import methods
 from coterie.studies import Exhibit, Harvest, Scale, Shown
 from coterie.studies._contenders import BASELINES, OURS, WITH_GAIN, named
@@ -285,7 +286,7 @@ def _trace(scaled: str, runs: Mapping[str, Experiment]) -> Exhibit:
     def show(found: Harvest, folder: Path) -> list[Shown]:
         lines = _by_node(found, "h_element", 10)
         total = sum(one.curve.mean for one in lines)
-        shares = [Line(o.curve._replace(mean=o.curve.mean / total), o.label, o.colour) for o in lines]
+        shares = [replace(o, curve=o.curve._replace(mean=o.curve.mean / total)) for o in lines]
         panels = [
             Panel("One element of Ĥ", lines, y="Ĥ", log_x=False, log_y=False),
             Panel("The weight it gives to each of the ten", shares, y="weight", log_x=False, log_y=False),
@@ -306,7 +307,7 @@ def _by_node(found: Harvest, measure: str, nodes: int) -> list[Line]:
     for i in range(nodes):
         mine = told.filter(pl.col("node") == i).sort("round")
         x, y = mine["round"].to_numpy().astype(float), mine["value"].to_numpy()
-        lines.append(Line(Curve.bare(x, y), f"node {i}", colour(i)))
+        lines.append(Line(Curve.bare(x, y), f"node {i}", colour(i), SOLID if i < len(PALETTE) else DASHED))
     return lines
 
 
