@@ -132,6 +132,13 @@ def test_batch_norm_statistics_travel_and_counts_stay() -> None:
     assert len(set(steps)) > 1
 
 
+def test_batch_norm_statistics_do_not_ride_with_answers() -> None:
+    """CFA-GE's answers are gradients alone; the statistics are averaged over the models."""
+    settings = {**LOOPED["batch norm"], "links": 1.0, "topology": "complete", "epochs": 1, "batches": None}
+    settings["rule"] = "cfa_ge"
+    agree(drive("loop", **settings), drive("memory", **settings))
+
+
 def test_stacks_of_any_height_are_alike() -> None:
     """Rows that finish early leave the stack, which is padded to one of a few heights."""
     from coterie.engines.local import Local

@@ -1,7 +1,7 @@
 """Merging many nodes at once: every sum over neighbours is a sparse product, taken in blocks that fit the cache."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -256,8 +256,9 @@ class Merger:
                         self.state[name][at] = value
 
     def average_buffers(self, exchange: Exchange) -> None:
-        """Float buffers (batch-norm statistics) are averaged by data size, whatever the rule."""
+        """Float buffers (batch-norm statistics) are averaged by data size, whatever the rule; answers have none."""
         averaging = Rule()
+        exchange = replace(exchange, deliveries=tuple(d for d in exchange.deliveries if "buffers" in d.fields))
         at = torch.as_tensor(exchange.rows)
         me = self.me(exchange.rows, exchange.round)
         messages = [

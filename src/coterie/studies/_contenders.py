@@ -16,7 +16,7 @@ WITH_GAIN = {
     "gain-decavg-gossip": "gain by gossip + DecAvg",
     "gain-decavg-vt": "gain + DecAvg + VT",
     "gain-cfa": "gain + CFA",
-    "gain-decdiff-vt": "gain + DecDiff+VT",
+    "gain-decdiff-vt": "gain (which is 1) + DecDiff+VT",
     "gain-dechw": "gain + DecHW",
 }
 OURS = {"variance-corrected": "variance-corrected merge", "aligned": "aligned merge"}

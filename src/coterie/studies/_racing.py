@@ -28,9 +28,10 @@ def accuracy_sheet(
     rows = []
     for method, name in names.items():
         cells = []
-        for place, records in enumerate(finished.values()):
+        for place, (column, records) in enumerate(finished.items()):
             mine = records.filter(pl.col("method") == method)
-            cells += [_accuracy(mine, last), _from(paper, method, place)] if paper else [_accuracy(mine, last)]
+            ours = _accuracy(mine, last) + _lost(frames[column], mine, method)
+            cells += [ours, _from(paper, method, place)] if paper else [ours]
         if any(cell not in (UNKNOWN, "") for cell in cells[:: 2 if paper else 1]):
             rows.append([name, *cells])
     beside = ("paper",) if paper else ()
@@ -44,6 +45,15 @@ def _accuracy(records: pl.DataFrame, last: int) -> str:
     curves = per_seed(records.filter(pl.col("round").is_in(rounds.implode())), "test_accuracy")
     mean, half = mean_ci(curves.group_by("seed").agg(pl.col("value").mean())["value"])
     return f"{mean:.3f}" + ("" if math.isnan(half) else f" ± {half:.3f}")
+
+
+def _lost(records: pl.DataFrame, finished: pl.DataFrame, method: str) -> str:
+    """What is to be said of seeds whose models diverged: they ended early, and no mean counts them."""
+    mine = records.filter(pl.col("method") == method)
+    seeds, kept = mine["seed"].n_unique(), finished["seed"].n_unique()
+    if kept and finished["round"].max() != records["round"].max():
+        return " (diverged)"
+    return f" ({kept}/{seeds})" if kept < seeds else ""
 
 
 def of_reference(reference: str) -> Goal:
@@ -106,7 +116,15 @@ def bytes_sheet(
             return NEVER
         return humanise(mean_ci(reached["sent"]).mean) + ("" if count == seeds else f" ({count}/{seeds})")
 
-    return _until(title, records, names, levels, goal, {}, cell)
+    sheet = _until(title, records, names, levels, goal, {}, cell)
+    ends = last_round(complete(sent))
+    whole = {name: mean_ci(ends.filter(pl.col("method") == m)["sent"]).mean for m, name in names.items()}
+    return Sheet(
+        title,
+        [*sheet.headings, "whole run"],
+        [[*row, humanise(whole[row[0]])] for row in sheet.rows],
+        [*sheet.notes, "Bytes of the round itself are counted; those of estimating a gain by gossip are not."],
+    )
 
 
 def _until(
@@ -130,10 +148,25 @@ def _until(
         theirs = [_from(paper, method, place) for place in range(len(levels))] if paper else []
         rows.append([name, *(c for pair in zip(ours, theirs, strict=True) for c in pair)] if paper else [name, *ours])
     heads = [f"{100 * level:g} %" for level in levels]
-    notes = [f"{NEVER}: never reached; (k/n): only k of n seeds reached it, their mean."]
+    notes = [
+        f"{NEVER}: never reached; (k/n): only k of n seeds reached it, their mean.",
+        f"Accuracies were taken in rounds {_listed(finished['round'].unique().sort().to_list())}.",
+    ]
     return Sheet(
         title, ["method", *(h for head in heads for h in ((head, "paper") if paper else (head,)))], rows, notes
     )
+
+
+def _listed(rounds: Sequence[int]) -> str:
+    """Rounds in words: 0 to 5, then every 3 to 24."""
+    words, at = [], 0
+    while at < len(rounds) - 1:
+        gap, end = rounds[at + 1] - rounds[at], at + 1
+        while end + 1 < len(rounds) and rounds[end + 1] - rounds[end] == gap:
+            end += 1
+        words.append(f"{rounds[at]} to {rounds[end]}" + (f" in steps of {gap}" if gap > 1 else ""))
+        at = end
+    return ", ".join(words) or f"{rounds[0]}"
 
 
 def _rounds(curves: pl.DataFrame, level: float) -> str:
@@ -159,8 +192,10 @@ def describe_scale(experiments: Iterable[Experiment], paper: str) -> str:
         model, optimiser = as_table(first.model), as_table(first.optimiser)
         sizes = "".join(f" {'-'.join(map(str, model['sizes']))}" for _ in range("sizes" in model))
         images = f"{e.total:,} samples" if e.total else "all samples"
+        tested = "" if e.test_share == 1 else f", {e.test_share:.0%} of the test samples"
         told.append(
-            f"{as_table(e.dataset)['name']}, {model['name']}{sizes}, {e.nodes} nodes, {images}, {e.rounds} rounds of "
-            f"{e.epochs} epochs, batches of {e.batch_size}, lr {optimiser['lr']:g}"
+            f"{as_table(e.dataset)['name']}, {model['name']}{sizes}, {e.nodes} nodes, {images}{tested}, {e.rounds} "
+            f"rounds of {e.epochs} epochs, batches of {e.batch_size}, lr {optimiser['lr']:g}, "
+            f"momentum {optimiser['momentum']:g}"
         )
     return f"Here: {'; '.join(dict.fromkeys(told))}. Paper: {paper}."

@@ -37,6 +37,8 @@ VARIANTS = {
     "dechw-lite": "DecHW from training's gradients",
 }
 NAMES = {**BASELINES, **CORE, **VARIANTS, **WITH_GAIN, **OURS}
+DRAWN = {m: NAMES[m] for m in ("centralised", "decavg", *CORE, "dechw-star", "dechw-lite", "gain-decavg", *OURS)}
+"""Those whose lines can be told apart in one figure."""
 SETS = {"mnist": "MNIST", "fashion": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 SHARES = (0.5, 0.75, 0.9, 0.95)
 TAIL = {"smoke": 5, "laptop": 1, "paper": 10}
@@ -52,7 +54,9 @@ def dechw(scale: Scale) -> dict[str, Exhibit]:
     Reference: Ahmad et al., DecHW: Heterogeneous Decentralized Federated Learning Exploiting Second-Order Information
     """
     runs = _runs(scale)
-    scaled = describe_scale(runs.values(), PAPER) + ("" if scale == "paper" else f" DecHW* with θ = {THETA} (30).")
+    scaled = describe_scale(runs.values(), PAPER)
+    if scale != "paper":
+        scaled += f" DecHW* with θ = {THETA} (30); a node's curvature comes from one or two batches (a dozen)."
 
     def exhibit(title: str, show: Any, some: Mapping[str, Experiment] = runs) -> Exhibit:
         return Exhibit(title, show, some, scaled)
@@ -142,7 +146,7 @@ def _accuracies(tail: int, found: Harvest, folder: Path) -> list[Shown]:
     paper = {m: [row[_place(run)] for run in found.records] for m, row in NUMBERS["accuracy"].items()}
     frames = {_column(run): records for run, records in found.records.items()}
     rounds = "at the last round" if tail == 1 else f"over the last {tail} rounds"
-    title = f"Test accuracy {rounds} ± 95 % interval over seeds (the paper: over ten, percent ± deviation)"
+    title = f"Test accuracy {rounds} ± 95 % interval over seeds (the paper: over ten, percent, ± as a fraction)"
     return [accuracy_sheet(title, frames, NAMES, paper, last=tail)]
 
 
@@ -200,7 +204,7 @@ def _alike(runs: Mapping[str, Experiment], scaled: str) -> Exhibit:
             bytes_sheet(f"{title}: sent by a node until an accuracy of", records, names, levels, absolute),
         ]
 
-    return Exhibit("with data that are alike", show, taken, scaled)
+    return Exhibit("with data that are alike", show, taken, f"{scaled} An IID partition, which the paper has not.")
 
 
 # Curves.
@@ -253,7 +257,7 @@ def _fresh(found: Harvest, folder: Path) -> list[Shown]:
 def _by_bytes(found: Harvest, folder: Path) -> list[Shown]:
     return [
         plot_accuracy(
-            _chosen(records, NAMES),
+            _chosen(records, DRAWN),
             folder / f"bytes-{run.replace(' ', '-')}.png",
             x="sent_bytes",
             reference="Centralised",
