@@ -12,7 +12,16 @@ from coterie.report.sheets import Sheet
 from coterie.report.statistics import Interval
 from coterie.studies import SCALES, Exhibit, Harvest
 from coterie.studies._leaving import between, exponent, leaving_times
-from coterie.studies._racing import absolute, bytes_sheet, lasting, of_best, of_own, of_reference, times_sheet
+from coterie.studies._racing import (
+    absolute,
+    accuracy_sheet,
+    bytes_sheet,
+    lasting,
+    of_best,
+    of_own,
+    of_reference,
+    times_sheet,
+)
 from small import LOOP
 
 SHOWN: dict[str, tuple[str, ...]] = {
@@ -120,7 +129,20 @@ def test_races_are_timed_against_the_bound_the_best_ones_own_and_absolute_levels
     beside = times_sheet("t", records, names, (0.6,), absolute, {"slow": ("42",)})
     assert beside.headings == ["method", "60 %", "paper"]
     assert beside.rows == [["Slow", "10", "42"], ["Fast", "5", ""]]
-    assert [row[1] for row in bytes_sheet("b", records, names, (0.6,), absolute).rows] == ["100 B", "80 B"]
+    assert beside.notes[-1] == "Accuracies were taken in rounds 0 to 10 in steps of 5."
+    sent = bytes_sheet("b", records, names, (0.4,), absolute)
+    assert sent.headings == ["method", "40 %", "whole run"]
+    assert [row[1:] for row in sent.rows] == [["50 B", "100 B"], ["80 B", "160 B"]]
+
+
+def test_seeds_that_diverged_are_counted_and_not_averaged() -> None:
+    whole, broken = [(0, 3.0, 0.1, 0), (10, 1.0, 0.8, 0)], [(0, 3.0, 0.1, 0), (5, 9.0, 0.2, 0)]
+    other = curves(some=broken).with_columns(seed=pl.lit(1))
+    records = pl.concat([curves(some=whole, none=broken, all=whole), other.cast(curves(some=whole).schema)])
+    names = {"all": "All", "some": "Some", "none": "None"}
+    sheet = accuracy_sheet("t", {"data": records}, names, {})
+    assert sheet.headings == ["method", "data"]
+    assert sheet.rows == [["All", "0.800"], ["Some", "0.800 (1/2)"], ["None", "0.200 (diverged)"]]
 
 
 def test_rounds_to_evaluate_include_the_first_and_the_last() -> None:
