@@ -120,10 +120,10 @@ def _runs(scale: Scale) -> dict[str, Experiment]:
             name: _race(**common, **s) for name, s in (("MNIST", mlp), ("Fashion-MNIST", fashion), ("EMNIST", letters))
         }
     common |= {"nodes": 20, "batch_size": 25, "seeds": (0, 1, 2), "test_share": 0.03, "epochs": 2}
-    mlp |= {"model": {"name": "mlp", "sizes": [128, 64, 32]}, "lr": 0.05, "total": 1500}
+    mlp |= {"model": {"name": "mlp", "sizes": [64, 32]}, "lr": 0.05, "total": 1500}
     fashion |= {"model": "cnn_mnist", "lr": 0.03, "total": 1200}
     return {
-        "MNIST": _race(**common, **mlp, rounds=60, evaluate=lasting(60, 4)),
+        "MNIST": _race(**common, **mlp, rounds=48, evaluate=lasting(48, 2)),
         "Fashion-MNIST": _race(**common, **fashion, rounds=24, evaluate=lasting(24, 3)),
     }
 
