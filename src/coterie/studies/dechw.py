@@ -220,22 +220,28 @@ def _panels(found: Harvest, names: Mapping[str, str], columns: tuple[str, ...] =
         Panel(
             _column(run),
             [
-                line(records.filter(pl.col("method") == m), name, colour(i), column=column)
+                line(records.filter(pl.col("method") == m), name, colour(i), _style(i), column=column)
                 for i, (m, name) in enumerate(names.items())
                 if m in methods(records)
             ],
             y=f"{column.replace('_', ' ')}, mean over nodes",
             log_x=False,
-            log_y=False,
+            log_y=column == "test_loss",
         )
         for column in columns
         for run, records in found.records.items()
     ]
 
 
+def _style(place: int) -> Any:
+    """Dashed where colours come round again."""
+    return SOLID if place < len(PALETTE) else DASHED
+
+
 def _curves(found: Harvest, folder: Path) -> list[Shown]:
     name = next(iter(found.records)).partition(" ")[0]
-    panels = _panels(found, {**CORE, "gain-decavg": WITH_GAIN["gain-decavg"]}, ("test_accuracy", "test_loss"))
+    names = {**CORE, **{m: NAMES[m] for m in ("gain-decavg", "variance-corrected")}}
+    panels = _panels(found, names, ("test_accuracy", "test_loss"))
     return [draw_panels(panels, folder / f"curves-{name}.png", columns=len(found.records))]
 
 
@@ -314,7 +320,7 @@ def _by_node(found: Harvest, measure: str, nodes: int) -> list[Line]:
     for i in range(nodes):
         mine = told.filter(pl.col("node") == i).sort("round")
         x, y = mine["round"].to_numpy().astype(float), mine["value"].to_numpy()
-        lines.append(Line(Curve.bare(x, y), f"node {i}", colour(i), SOLID if i < len(PALETTE) else DASHED))
+        lines.append(Line(Curve.bare(x, y), f"node {i}", colour(i), _style(i)))
     return lines
 
 
