@@ -177,6 +177,11 @@ def _from(paper: Mapping[str, Sequence[str]], method: str, place: int) -> str:
     return paper[method][place] if method in paper else ""
 
 
+def labelled(records: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
+    """The records of these methods, called as the paper calls them."""
+    return records.filter(pl.col("method").is_in(list(names))).with_columns(pl.col("method").replace(names))
+
+
 def lasting(rounds: int, every: int, last: int = 1) -> tuple[int, ...]:
     """The rounds to evaluate: the first few, every so many, and the last ones."""
     return tuple(

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from coterie import skew
 from coterie.experiment import Experiment
 from coterie.partitions import split
@@ -16,7 +14,15 @@ from coterie.report.sheets import Sheet
 from coterie.slots import as_table, choice
 from coterie.studies import Exhibit, Harvest, Scale, Shown
 from coterie.studies._contenders import BASELINES, OURS, WITH_GAIN, named
-from coterie.studies._racing import accuracy_sheet, bytes_sheet, describe_scale, lasting, of_reference, times_sheet
+from coterie.studies._racing import (
+    accuracy_sheet,
+    bytes_sheet,
+    describe_scale,
+    labelled,
+    lasting,
+    of_reference,
+    times_sheet,
+)
 from coterie.world import load_samples, network
 
 PAPER = "50 nodes, all images, 1,000 rounds, 4 replicas"
@@ -24,6 +30,8 @@ LEVELS = (0.5, 0.8, 0.9, 0.95)
 REMARK = " (the paper: Gini index within a class .70 to .85)"
 CORE = {"dechetero": "DecHetero", "cfa": "CFA", "cfa-ge": "CFA-GE", "decdiff": "DecDiff", "decdiff-vt": "DecDiff+VT"}
 NAMES = {**BASELINES, **CORE, "decdiff-rvt": "DecDiff + random VT", "dechw": "DecHW", **WITH_GAIN, **OURS}
+DRAWN = {m: NAMES[m] for m in (*BASELINES, *CORE, "dechw", "gain-decavg", "variance-corrected")}
+"""Those whose lines can be told apart in one figure."""
 
 # Accuracy (Table II, III) and characteristic times (Table IV) of the paper, by data set.
 ACCURACY = {
@@ -173,7 +181,7 @@ def _bytes(found: Harvest, folder: Path) -> list[Shown]:
 def _curves(found: Harvest, folder: Path, column: str, x: Any) -> list[Shown]:
     return [
         plot_accuracy(
-            _labelled(records),
+            labelled(records, DRAWN),
             folder / f"{column}-by-{x}-{name.lower()}.png",
             x=x,
             column=column,
@@ -185,13 +193,9 @@ def _curves(found: Harvest, folder: Path, column: str, x: Any) -> list[Shown]:
 
 def _boxes(found: Harvest, folder: Path) -> list[Shown]:
     return [
-        plot_spread(_labelled(records), folder / f"boxes-{name.lower()}.png", reference="Centralised")
+        plot_spread(labelled(records, NAMES), folder / f"boxes-{name.lower()}.png", reference="Centralised")
         for name, records in found.records.items()
     ]
-
-
-def _labelled(records: pl.DataFrame) -> pl.DataFrame:
-    return records.with_columns(pl.col("method").replace(NAMES))
 
 
 def _graph(runs: Mapping[str, Experiment], folder: Path) -> Path:
@@ -247,7 +251,7 @@ def _disruption(scale: Scale) -> Exhibit:
     run = Experiment(**settings, methods=named(names))
 
     def show(found: Harvest, folder: Path) -> list[Shown]:
-        records = found.records["disruption"].with_columns(pl.col("method").replace(names))
+        records = labelled(found.records["disruption"], names)
         drawn = {"disruption.png": "test_accuracy", "disruption-merged.png": "merged_accuracy"}
         return [plot_nodes(records, folder / name, column, reference="Centralised") for name, column in drawn.items()]
 

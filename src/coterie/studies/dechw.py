@@ -20,6 +20,7 @@ from coterie.studies._racing import (
     accuracy_sheet,
     bytes_sheet,
     describe_scale,
+    labelled,
     lasting,
     of_best,
     of_own,
@@ -210,10 +211,6 @@ def _alike(runs: Mapping[str, Experiment], scaled: str) -> Exhibit:
 # Curves.
 
 
-def _chosen(records: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
-    return records.filter(pl.col("method").is_in(list(names))).with_columns(pl.col("method").replace(names))
-
-
 def _panels(found: Harvest, names: Mapping[str, str], columns: tuple[str, ...] = ("test_accuracy",)) -> list[Panel]:
     """A panel for each column and run, a line for each method."""
     return [
@@ -263,7 +260,7 @@ def _fresh(found: Harvest, folder: Path) -> list[Shown]:
 def _by_bytes(found: Harvest, folder: Path) -> list[Shown]:
     return [
         plot_accuracy(
-            _chosen(records, DRAWN),
+            labelled(records, DRAWN),
             folder / f"bytes-{run.replace(' ', '-')}.png",
             x="sent_bytes",
             reference="Centralised",
