@@ -119,7 +119,7 @@ def _runs(scale: Scale) -> dict[str, Experiment]:
         common |= {"total": 1200, "epochs": 2, "rounds": 24, "evaluate": lasting(24, 3, TAIL[scale])}
         sets = {"mnist": {**mnist, "lr": 0.05}, "fashion": {**fashion, "model": "cnn_mnist", "lr": 0.03}}
         fewer = {"total": 2000, "rounds": 18, "evaluate": (0, 2, 4, 6, 9, 12, 15, 18), "test_share": 0.02}
-        sets["cifar10"] = {**cifar, "model": "cnn_mnist", "lr": 0.02, **fewer}
+        sets["cifar10"] = {**cifar, "model": "cnn_mnist", "lr": 0.008, **fewer}
         alphas = (0.5,)
     return {
         f"{name} {alpha:g}": Experiment(**{**common, **settings}, partition=_dirichlet(alpha))
