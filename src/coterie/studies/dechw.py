@@ -374,7 +374,7 @@ def _anchors(scale: Scale, runs: Mapping[str, Experiment], scaled: str) -> Exhib
         frames = {_column(run): records for run, records in found.records.items()}
         return [
             accuracy_sheet(
-                "Test accuracy at the last round (the paper: CIFAR-10, percent ± deviation)", frames, names, paper
+                "Test accuracy at the last round (the paper: CIFAR-10, percent, ± as a fraction)", frames, names, paper
             )
         ]
 
