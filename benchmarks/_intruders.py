@@ -89,7 +89,7 @@ class Hostile:
         server = grpc.aio.server(options=ALIVE)
         handlers = {
             "Follow": grpc.unary_stream_rpc_method_handler(self._follow),
-            "Deliver": grpc.stream_unary_rpc_method_handler(self._deliver),
+            "Deliver": grpc.stream_stream_rpc_method_handler(self._deliver),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         server.add_secure_port(self.home.listen, server_credentials(self.home))
@@ -111,13 +111,16 @@ class Hostile:
         text: bytes = said.SerializeToString()
         return text
 
-    async def _deliver(self, parts: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> bytes:
+    async def _deliver(self, parts: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
         """Take what comes, to send it on later."""
-        self.heard = [*self.heard[-20:], [part async for part in parts]]
-        if self.rng.random() < 0.02:
-            return self.rng.randbytes(40)
-        text: bytes = Receipt(accepted=True, round=self.front, session=self.session).SerializeToString()
-        return text
+        async for first in parts:
+            message, left = [first], Header.FromString(first).bytes
+            while left > 0:
+                message.append(await anext(parts))
+                left -= len(message[-1])
+            self.heard = [*self.heard[-20:], message]
+            receipt = Receipt(accepted=True, round=self.front, session=self.session)
+            yield self.rng.randbytes(40) if self.rng.random() < 0.02 else receipt.SerializeToString()
 
     # What it does to others.
 
@@ -147,7 +150,7 @@ class Haunting:
     def __init__(self, by: Hostile, card: Card, line: grpc.aio.Channel) -> None:
         self.by, self.rng, self.tally, self.card = by, by.rng, by.tally, card
         self.follow = line.unary_stream(f"/{SERVICE}/Follow")
-        self.deliver = line.stream_unary(f"/{SERVICE}/Deliver")
+        self.deliver = line.stream_stream(f"/{SERVICE}/Deliver")
         self.round, self.late = 0, False
 
     async def go(self) -> None:
@@ -200,7 +203,7 @@ class Haunting:
         other = by.payload(evil=8)
         yield "another field", [by.header(now, other), other]
         yield "ten gigabytes promised", [by.header(now, sound, bytes=10**10), sound]
-        yield "more than promised", [by.header(now, sound), sound, sound]
+        yield "more than promised", [by.header(now, sound), sound + sound[:8]]
         yield "a chunk too large", [by.header(now, sound), bytes(wire.CHUNK + 900)]
         yield "a frame too large", [by.header(now, sound), bytes(2 * wire.CHUNK)]
         noise = rng.randbytes(len(sound))
@@ -223,8 +226,8 @@ class Haunting:
 
     async def _try(self, name: str, parts: list[bytes]) -> str:
         try:
-            receipt = Receipt.FromString(await asyncio.wait_for(self.deliver(_stream(parts)), 20))
-            came = receipt.reason if not receipt.accepted else NOTHING if len(parts) == 1 else MERGED
+            came = await _receipt(self.deliver(_stream(parts)))
+            came = NOTHING if came == MERGED and len(parts) == 1 else came
         except grpc.aio.AioRpcError as error:
             came = f"call failed: {error.code().name.lower()}"
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
@@ -238,8 +241,7 @@ class Haunting:
         while True:
             with contextlib.suppress(*BROKEN):
                 call = self.deliver(_stream([self.by.header(self.round, self.by.sound)], hold=30))
-                receipt = Receipt.FromString(await asyncio.wait_for(call, 25))
-                self.tally["stalled"][MERGED if receipt.accepted else receipt.reason] += 1
+                self.tally["stalled"][await _receipt(call)] += 1
             await asyncio.sleep(self.rng.uniform(0, 3))
 
     async def _crowd(self) -> None:
@@ -255,8 +257,7 @@ class Haunting:
 
     async def _hold(self, call: Any) -> None:
         with contextlib.suppress(*BROKEN):
-            receipt = Receipt.FromString(await asyncio.wait_for(call, 20))
-            self.tally["many streams"][MERGED if receipt.accepted else receipt.reason] += 1
+            self.tally["many streams"][await _receipt(call)] += 1
 
     async def _hang(self, hello: Hello) -> None:
         call = self.follow(hello.SerializeToString())
@@ -270,6 +271,18 @@ class Haunting:
             pass
         finally:
             call.cancel()
+
+
+async def _receipt(call: Any) -> str:
+    """What became of a message."""
+    try:
+        answer = await asyncio.wait_for(call.read(), 25)
+    finally:
+        call.cancel()
+    if answer is grpc.aio.EOF:
+        return "no receipt"
+    receipt = Receipt.FromString(answer)
+    return MERGED if receipt.accepted else str(receipt.reason)
 
 
 async def _stream(parts: list[bytes], hold: float = 0) -> AsyncIterator[bytes]:
@@ -304,10 +317,10 @@ class Strangers:
                 ("no TLS", grpc.aio.insecure_channel(card.address, options=named[1:])),
             ):
                 async with line:
-                    follow = line.unary_stream(f"/{SERVICE}/Follow")(Hello(version=1).SerializeToString())
+                    follow = line.unary_stream(f"/{SERVICE}/Follow")(Hello(version=wire.VERSION).SerializeToString())
                     await self._call(f"{way}: Follow", follow.read())
-                    deliver = line.stream_unary(f"/{SERVICE}/Deliver")(_stream([b"x"]))
-                    await self._call(f"{way}: Deliver", deliver)
+                    deliver = line.stream_stream(f"/{SERVICE}/Deliver")(_stream([b"x"]))
+                    await self._call(f"{way}: Deliver", deliver.read())
             await self._talk("HTTP", card, b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await self._talk("random bytes", card, self.rng.randbytes(200))
             await self._talk("TLS without a certificate, HTTP", card, b"GET / HTTP/1.1\r\n\r\n", encrypted=True)

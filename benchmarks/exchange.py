@@ -82,9 +82,12 @@ def cpu() -> float:
 
 
 def memory(line: str) -> float:
-    """MB of this process now (VmRSS), or at most since the peak was last forgotten (VmHWM)."""
-    text = Path("/proc/self/status").read_text()
-    return int(next(found for found in text.splitlines() if found.startswith(line)).split()[1]) * 1024 / 1e6
+    """MB of this process now (VmRSS), or at most since the peak was last forgotten (VmHWM), without files' pages.
+
+    Those are the code of libraries, which is read when it is first used.
+    """
+    text = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return (int(text[line].split()[0]) - int(text["RssFile"].split()[0])) * 1024 / 1e6
 
 
 class Peer:

@@ -61,7 +61,11 @@ class Caller:
         await then.wait()
 
     async def bring(self, line: grpc.aio.Channel, parts: AsyncIterator[bytes]) -> Receipt:
-        return Receipt.FromString(await line.stream_unary(f"/{SERVICE}/Deliver")(parts, timeout=60))
+        """The receipt of the first message; calls are ended by those who opened them."""
+        call = line.stream_stream(f"/{SERVICE}/Deliver")(parts, timeout=60)
+        answer = await call.read()
+        call.cancel()
+        return Receipt.FromString(answer)
 
 
 @asynccontextmanager
@@ -85,7 +89,7 @@ def test_a_stream_that_breaks_adds_nothing(tmp_path: Path) -> None:
     async def scene() -> None:
         async with called(tmp_path) as (peer, caller), caller.line() as line:
             link = peer.links.by_name["node-1"]
-            call = line.stream_unary(f"/{SERVICE}/Deliver")(caller.half(then=asyncio.Event()))
+            call = line.stream_stream(f"/{SERVICE}/Deliver")(caller.half(then=asyncio.Event()))
             await until(lambda: link.streams == 1)
             await asyncio.sleep(0.1)
             call.cancel()
@@ -104,6 +108,38 @@ def test_a_stream_that_breaks_adds_nothing(tmp_path: Path) -> None:
             assert taken(peer) == 1
             (box,) = peer.desk._boxes.values()
             torch.testing.assert_close(box.heard.sums.merged("w", None, normalised=False), torch.full((MODEL,), 5.0))
+
+    run(scene())
+
+
+def test_a_stream_brings_one_message_after_the_other(tmp_path: Path) -> None:
+    """Until one is refused, which ends the stream: where the next message begins is not known then."""
+
+    async def scene() -> None:
+        async with called(tmp_path) as (peer, caller), caller.line() as line:
+            call = line.stream_stream(f"/{SERVICE}/Deliver")()
+            for round, reason in ((1, ""), (2, ""), (2, "duplicate")):
+                async for part in caller.whole(round=round):
+                    await call.write(part)
+                receipt = Receipt.FromString(await call.read())
+                assert (receipt.accepted, receipt.reason) == (not reason, reason)
+            assert await call.read() is grpc.aio.EOF
+            assert taken(peer) == 2
+            await until(lambda: peer.links.by_name["node-1"].streams == 0)
+
+    run(scene())
+
+
+def test_a_refusal_reaches_a_sender_in_the_middle_of_its_message(tmp_path: Path) -> None:
+    """Nobody reads what comes after a header that is refused, and the sender does not wait for that."""
+
+    async def scene() -> None:
+        async with called(tmp_path) as (_, caller), caller.line() as line:
+            long = memoryview(bytes(64 * wire.CHUNK))
+            for header, reason in ((caller.header(session="another"), "session"), (b"\xff", "damaged")):
+                call = line.stream_stream(f"/{SERVICE}/Deliver")()
+                receipt = await wires._brought(call, wires.Outgoing(1, 1, header, long, 0, frozenset()))
+                assert receipt.reason == reason
 
     run(scene())
 
@@ -220,15 +256,15 @@ class Tap:
                 self.pulses.append(pulse)
                 yield pulse
 
-        async def delivered(links: Links, parts: Any, context: Any) -> bytes:
-            receipt = await deliver(links, parts, context)
-            self.receipts.append(receipt)
-            return receipt
+        async def delivered(links: Links, parts: Any, context: Any) -> AsyncIterator[bytes]:
+            async for receipt in deliver(links, parts, context):
+                self.receipts.append(receipt)
+                yield receipt
 
         @asynccontextmanager
         async def dialled(*args: Any) -> AsyncIterator[Any]:
             async with dial(*args) as line:
-                yield SimpleNamespace(unary_stream=self._asking(line), stream_unary=self._bringing(line))
+                yield SimpleNamespace(unary_stream=self._asking(line), stream_stream=self._bringing(line))
 
         monkeypatch.setattr(wires, "channel", dialled)
         monkeypatch.setattr(Links, "_follow", followed)
@@ -242,19 +278,22 @@ class Tap:
         return ask
 
     def _bringing(self, line: Any) -> Any:
-        def bring(method: str) -> Any:
-            call = line.stream_unary(method)
+        def opened(method: str) -> Any:
+            call, message, left = line.stream_stream(method)(), [], 0
 
-            async def copied(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-                self.deliveries.append([])
-                mine = self.deliveries[-1]
-                async for part in parts:
-                    mine.append(part)
-                    yield part
+            async def write(part: bytes) -> None:
+                nonlocal message, left
+                if left:
+                    message.append(part)
+                    left -= len(part)
+                else:
+                    message, left = [part], Header.FromString(part).bytes
+                    self.deliveries.append(message)
+                await call.write(part)
 
-            return lambda parts, timeout: call(copied(parts), timeout=timeout)
+            return SimpleNamespace(write=write, read=call.read)
 
-        return bring
+        return lambda method: lambda: opened(method)
 
     @property
     def everything(self) -> Iterator[bytes]:

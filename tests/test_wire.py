@@ -171,7 +171,7 @@ def test_the_fields_are_those_of_the_tag() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"version": 2}, "version"),
+        ({"version": wire.VERSION + 1}, "version"),
         ({"version": 0}, "version"),
         ({"tag": "gossip"}, "tag"),
         ({"tag": "x" * 65}, "tag"),

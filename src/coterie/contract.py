@@ -18,6 +18,11 @@ State = dict[str, Tensor]
 Fields = dict[str, Tensor]
 
 
+def finite(x: Tensor) -> bool:
+    """Whether all numbers are, in one pass and without a mask: their sum carries what is not."""
+    return math.isfinite(x.sum()) or bool(x.isfinite().all())  # the sum of large ones may overflow
+
+
 @dataclass(frozen=True)
 class Layout:
     """Where each named tensor of a model stands in its row of the parameter matrix."""

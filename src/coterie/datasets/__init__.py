@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from coterie.contract import finite
 from coterie.errors import DataError
 
 
@@ -44,6 +45,5 @@ class Dataset:
         if y.min() < 0 or y.max() >= self.classes:
             expected = f"labels between 0 and {self.classes - 1}"
             raise DataError(what, expected=expected, got=f"{int(y.min())} to {int(y.max())}")
-        # The extremes rather than a mask as large as the data: both are NaN if anything is.
-        if not torch.stack(torch.aminmax(x)).isfinite().all():
+        if not finite(x):
             raise DataError(what, expected="finite numbers", got="NaN or infinity among the samples")

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from coterie.contract import finite
 from coterie.datasets import Dataset
 from coterie.datasets._arrays import Found, floats, labels, members, with_channels
 from coterie.datasets._files import find_path, reading
@@ -127,7 +128,7 @@ def _part(where: str, x: NDArray[Any], y: NDArray[Any]) -> tuple[Tensor, Tensor]
 
 
 def _check_finite(where: str, x: Tensor) -> None:
-    if torch.stack(torch.aminmax(x)).isfinite().all():
+    if finite(x):
         return
     place = (~x.isfinite()).nonzero()[0].tolist()
     position = f"column {place[1]}" if x.ndim == 2 else f"position {place[1:]}"

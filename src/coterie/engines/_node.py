@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.contract import Message, Rule, Term
+from coterie.contract import Message, Rule, Term, finite
 from coterie.engines import Ledger, World, diverged, foreign
 from coterie.engines._buffers import Pool
 from coterie.engines._exercise import RowStudent, exercise
@@ -277,7 +277,7 @@ class Node:
 
     def _trained(self, batches: int) -> None:
         self.ledger.add("batches", np.array([self.node]), batches)
-        if not _finite(self.params):
+        if not finite(self.params):
             raise diverged(self.node, self.number)
         if self.evaluating:
             self.score()
@@ -310,7 +310,7 @@ class Node:
         else:
             parcel = Parcel(self.node, architecture, self._message(op.model))
         fields = parcel.message.fields.values()
-        sound = bool(fields) and all(map(_finite, fields))
+        sound = bool(fields) and all(map(finite, fields))
         reached = [to for to in op.to.tolist() if to in self.reachable]
         self.transport.send(self.node, reached, op.tag, parcel if sound else None)
         self.transport.send(self.node, [to for to in op.to.tolist() if to not in self.reachable], op.tag, None)
@@ -448,11 +448,6 @@ class Node:
             told = self.world.rule.tell(self.trainer.me(self.row, self.number), self.params, self.state)
             for name, scalar in told.items():
                 self.ledger.note(name, None, self.node, float(scalar))
-
-
-def _finite(x: Tensor) -> bool:
-    """Whether all numbers are: the extremes tell, in one pass and without a mask."""
-    return not x.numel() or bool(torch.stack(torch.aminmax(x)).isfinite().all())
 
 
 def trainers(world: World, nodes: Indices) -> list[Trainer]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from coterie.architecture import Architecture, build
-from coterie.contract import Fields, Message, State
+from coterie.contract import Fields, Message, State, finite
 from coterie.engines._exercise import RowStudent, exercise
 from coterie.engines._gauge import Gauge
 from coterie.engines._job import Indices, Job, Samples
@@ -157,10 +157,10 @@ class Site:
             seconds += [(time.perf_counter() - start) / len(chunk)] * len(chunk)
         if steps:
             self.gauges[g].after_training(rows)
-        finite = (
+        sound = (
             trainer.matrix[torch.as_tensor(rows)].sum(1).isfinite() if len(rows) else torch.ones(0, dtype=torch.bool)
         )
-        return np.array(seconds), np.array(batches), finite.cpu().numpy()
+        return np.array(seconds), np.array(batches), sound.cpu().numpy()
 
     def observe(self, g: int, rows: Indices, round: int) -> None:
         """Let the rule look at these rows' data."""
@@ -228,8 +228,7 @@ class Site:
         noting = self.gauges[task.group].steps_of(task.row) if steps else None
         student = RowStudent(trainer, task.row, round, heard, notes, task.to, noting)
         said = [(packed(fields), to) for fields, to in exercise(self.protocol, task.name, student)]
-        finite = bool(trainer.params[task.row].isfinite().all())
-        return Done(said, time.perf_counter() - start, student.batches, finite)
+        return Done(said, time.perf_counter() - start, student.batches, finite(trainer.params[task.row]))
 
     def kept(self) -> dict[int, Arrays]:
         """The notes of the nodes that are served here."""

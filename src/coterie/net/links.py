@@ -1,11 +1,13 @@
 """The wires of a peer: a server that neighbours call, and a line to each of them. All of it is mutual TLS.
 
 Each peer follows each neighbour: one long call that begins with the agreement on versions and configuration and goes on
-with a pulse, which tells the neighbour's round and that it lives. Models travel in calls of their own, each answered by
-a receipt. A model is encoded once however many neighbours get it, and is offered again to a neighbour who restarts.
+with a pulse, which tells the neighbour's round and that it lives. Models travel in a second long call, one after the
+other, each answered by a receipt. A model is encoded once however many neighbours get it, and is offered again to a
+neighbour who restarts.
 """
 
 import asyncio
+import contextlib
 import logging
 import math
 import random
@@ -46,10 +48,14 @@ STAGED = 4
 """Staging buffers of all neighbours together; further streams wait, and their senders with them."""
 SMALL = 4 * CHUNK
 """Bytes of a message that are checked and added up without a thread of their own."""
+WINDOW = 4 * CHUNK
+"""Bytes of a stream that may lie in gRPC's memory, unread; by itself it takes many times that from a fast neighbour."""
 PAYLOADS = 2
 """Encoded models that are kept at a time: of this round and of the one before."""
 HARMLESS = ("past", "future", "duplicate", "session", "disk")
 """Reasons to refuse what an honest neighbour sends: after a restart or a delay, or while our own disk is full."""
+AGAIN = ("future", "too-many")
+"""Reasons after which a message is offered again with the neighbour's next pulse: not yet, or not so much at once."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 ALIVE = [
     ("grpc.keepalive_time_ms", 10_000),
@@ -58,6 +64,8 @@ ALIVE = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", WINDOW),
     ("grpc.max_receive_message_length", CHUNK + 1024),
     ("grpc.max_send_message_length", CHUNK + 1024),
 ]
@@ -133,7 +141,7 @@ class Links:
         )
         handlers = {
             "Follow": grpc.unary_stream_rpc_method_handler(self._follow),
-            "Deliver": grpc.stream_unary_rpc_method_handler(self._deliver),
+            "Deliver": grpc.stream_stream_rpc_method_handler(self._deliver),
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         credentials = server_credentials(self.home)
@@ -152,6 +160,11 @@ class Links:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._server is not None:
             await self._server.stop(0.2)
+            # Who ends the loop while gRPC still winds up calls has a traceback of it on the terminal.
+            for _ in range(100):
+                await asyncio.sleep(0.01)
+                if not any(link.streams or link.followers for link in self.by_name.values()):
+                    break
 
     async def announce(self, round: int, finished: bool = False) -> None:
         """Tell the neighbours where we are; messages of earlier rounds need not be kept."""
@@ -202,8 +215,8 @@ class Links:
                         pause = FIRST_PAUSE
             except grpc.aio.AioRpcError as error:
                 self._trouble(link, f"{error.code().name.lower()}: {error.details()}")
-            except TimeoutError:
-                self._trouble(link, f"no sign of life for {SILENCE:g} s")
+            except (TimeoutError, ConnectionError) as error:
+                self._trouble(link, str(error))
             except DecodeError:
                 self._trouble(link, "an answer that cannot be read")
             self._alive(link, False)
@@ -230,15 +243,14 @@ class Links:
         delivering = asyncio.create_task(self._deliver_all(link, line))
         try:
             while True:
-                read = asyncio.create_task(call.read())
-                read.add_done_callback(lambda task: task.cancelled() or task.exception())  # else it is complained of
+                read = _reading(call)
                 done, _ = await asyncio.wait({read, delivering}, timeout=SILENCE, return_when=asyncio.FIRST_COMPLETED)
                 if delivering in done:
                     read.cancel()
                     delivering.result()
                 if read not in done:
                     read.cancel()
-                    raise TimeoutError
+                    raise TimeoutError(f"no sign of life for {SILENCE:g} s")
                 said = read.result()
                 if said is grpc.aio.EOF:
                     return True
@@ -280,17 +292,19 @@ class Links:
 
     async def _deliver_all(self, link: Link, line: grpc.aio.Channel) -> None:
         """Bring a neighbour what it is to have, as it comes up."""
-        deliver = line.stream_unary(f"/{SERVICE}/Deliver")
+        open_call, call = line.stream_stream(f"/{SERVICE}/Deliver"), None
         while True:
             link.wake.clear()
             for outgoing in self._pending(link):
+                call = call or open_call()
                 link.sending = True
                 try:
-                    seconds = STALL + len(outgoing.payload) / SLOWEST
-                    receipt = Receipt.FromString(await deliver(_parts(outgoing), timeout=seconds))
+                    receipt = await _brought(call, outgoing)
                 finally:
                     link.sending = False
                 self._settle(link, outgoing, receipt)
+                if not receipt.accepted:  # which ends the call
+                    call = None
             await link.wake.wait()
 
     def _settle(self, link: Link, outgoing: Outgoing, receipt: Receipt) -> None:
@@ -300,7 +314,7 @@ class Links:
             self.status.sent_bytes += outgoing.bytes
         elif receipt.reason not in HARMLESS:
             self._trouble(link, f"our message was refused: {receipt.reason} ({receipt.detail})")
-        if receipt.reason != "future":  # then it is offered again when the neighbour has come so far
+        if receipt.reason not in AGAIN:
             link.settled.add(outgoing.serial)
 
     def _trouble(self, link: Link, text: str) -> None:
@@ -380,50 +394,40 @@ class Links:
         text: bytes = said.SerializeToString()
         return text
 
-    async def _deliver(self, parts: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> bytes:
-        """A neighbour brings a message: nothing of it counts before all of it is here and sound."""
+    async def _deliver(self, parts: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
+        """A neighbour brings messages, until one is refused: where the next begins is not known then."""
         link = await self._caller(context)
-        receipt = Receipt(accepted=True, round=self.desk.round, session=self.session, finished=self.finished)
         link.streams += 1
         try:
-            if link.streams > STREAMS:
-                raise Refused("too-many", f"{link.streams} streams at once")
-            receiver = Receiver(self.expected, lambda header: self._judge(link, header), self._staging)
-            receiver.feed(await _first(parts))
-            if receiver.header.round > self.desk.neighbours[link.number].round:  # what is offered again may be older
-                self._progress(link, receiver.header.round, finished=False)
-            async with self._slots:
-                await self._drain(receiver, parts)
-                header = receiver.header
-                await self.desk.put(self._envelope(link, header), receiver.finish, small=header.bytes <= SMALL)
-                link.status.received += 1
-                link.status.received_bytes += header.bytes
-                self.status.received_bytes += header.bytes
-                link.status.last_heard = time.time()
-        except Refused as refusal:
-            self._refuse(link, refusal)
-            receipt.accepted, receipt.reason, receipt.detail = False, refusal.reason, refusal.detail
+            async for first in parts:
+                receipt = Receipt(accepted=True, round=self.desk.round, session=self.session, finished=self.finished)
+                try:
+                    if link.streams > STREAMS:
+                        raise Refused("too-many", f"{link.streams} streams at once")
+                    await self._take(link, first, parts)
+                except Refused as refusal:
+                    self._refuse(link, refusal)
+                    receipt.accepted, receipt.reason, receipt.detail = False, refusal.reason, refusal.detail
+                yield receipt.SerializeToString()
+                if not receipt.accepted:
+                    return
         finally:
             link.streams -= 1
-        text: bytes = receipt.SerializeToString()
-        return text
 
-    async def _drain(self, receiver: Receiver, parts: AsyncIterator[bytes]) -> None:
-        """Take the rest of a stream; one that stands still, or is too slow on the whole, is cut."""
-        clock, came = asyncio.get_running_loop().time, 0
-        start = latest = clock()
-        try:
-            async with asyncio.timeout(STALL) as limit:
-                async for part in parts:
-                    receiver.feed(part)
-                    came, now = came + len(part), clock()
-                    if now - start > STALL + came / SLOWEST:
-                        raise Refused("slow", f"{came} bytes in {now - start:.0f} s")
-                    if now - latest > STALL / 10:  # not for every part: a timer costs as much as a part's checks
-                        limit.reschedule(now + STALL)
-                        latest = now
-        except TimeoutError:
-            raise Refused("slow", f"nothing for {STALL:g} s") from None
+    async def _take(self, link: Link, first: bytes, parts: AsyncIterator[bytes]) -> None:
+        """One message: nothing of it counts before all of it is here and sound."""
+        receiver = Receiver(self.expected, lambda header: self._judge(link, header), self._staging)
+        receiver.feed(first)
+        header = receiver.header
+        if header.round > self.desk.neighbours[link.number].round:  # what is offered again may be older
+            self._progress(link, header.round, finished=False)
+        async with self._slots:
+            await _drain(receiver, parts)
+            await self.desk.put(self._envelope(link, header), receiver.finish, small=header.bytes <= SMALL)
+        link.status.received += 1
+        link.status.received_bytes += header.bytes
+        self.status.received_bytes += header.bytes
+        link.status.last_heard = time.time()
 
     def _judge(self, link: Link, header: Header) -> None:
         if header.session != link.session:
@@ -444,20 +448,51 @@ class Links:
         say(self.log, level, "refused", neighbour=link.card.name, reason=refusal.reason, detail=refusal.detail)
 
 
-async def _parts(outgoing: Outgoing) -> AsyncIterator[bytes]:
-    yield outgoing.header
-    for chunk in wire.chunks(outgoing.payload):
-        yield chunk
-
-
-async def _first(parts: AsyncIterator[bytes]) -> bytes:
+async def _brought(call: grpc.aio.StreamStreamCall, outgoing: Outgoing) -> Receipt:
+    """Send a message, and have its receipt; a neighbour may refuse it before it has all of it."""
+    seconds = STALL + len(outgoing.payload) / SLOWEST
+    reading = _reading(call)
     try:
-        part: bytes | None = await _within(anext(parts, None), STALL)
+        async with asyncio.timeout(seconds):
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # what is read says why
+                await call.write(outgoing.header)
+                for chunk in wire.chunks(outgoing.payload):
+                    if reading.done():
+                        break
+                    await call.write(chunk)
+            answer = await reading
+    except TimeoutError:
+        raise TimeoutError(f"a message took more than {seconds:.0f} s") from None
+    finally:
+        reading.cancel()
+    if answer is grpc.aio.EOF:
+        raise ConnectionError("the neighbour gave no receipt")
+    receipt: Receipt = Receipt.FromString(answer)
+    return receipt
+
+
+async def _drain(receiver: Receiver, parts: AsyncIterator[bytes]) -> None:
+    """Take the rest of a message; one that stands still, or is too slow on the whole, is cut."""
+    clock, came, size = asyncio.get_running_loop().time, 0, receiver.header.bytes
+    start = latest = clock()
+    try:
+        async with asyncio.timeout(STALL) as limit:
+            while came < size and (part := await anext(parts, None)) is not None:
+                receiver.feed(part)
+                came, now = came + len(part), clock()
+                if now - start > STALL + came / SLOWEST:
+                    raise Refused("slow", f"{came} bytes in {now - start:.0f} s")
+                if now - latest > STALL / 10:  # not for every part: a timer costs as much as a part's checks
+                    limit.reschedule(now + STALL)
+                    latest = now
     except TimeoutError:
         raise Refused("slow", f"nothing for {STALL:g} s") from None
-    if part is None:
-        raise Refused("damaged", "a stream with nothing in it")
-    return part
+
+
+def _reading(call: Any) -> asyncio.Task[Any]:
+    task: asyncio.Task[Any] = asyncio.create_task(call.read())
+    task.add_done_callback(lambda task: task.cancelled() or task.exception())  # else a failure is complained of
+    return task
 
 
 async def _within(what: Awaitable[Any], seconds: float) -> Any:

@@ -1,6 +1,6 @@
 """Messages between neighbours: protobuf headers, safetensors payloads, and a receiver that does no input or output.
 
-One delivery is a stream of byte strings: a serialised `Header`, then the chunks of a safetensors file that holds the
+One delivery is a row of byte strings: a serialised `Header`, then the chunks of a safetensors file that holds the
 message's fields, each a one-dimensional tensor. A header alone may say that there is none this round.
 Nothing is ever unpickled or decompressed.
 """
@@ -15,10 +15,11 @@ import torch
 from google.protobuf.message import DecodeError
 from torch import Tensor
 
+from coterie.contract import finite
 from coterie.engines._buffers import Pool
 from coterie.net.wire_pb2 import Header
 
-VERSION = 1
+VERSION = 2
 CHUNK = 1 << 20
 _HEADER_LIMIT = 4 << 10
 _HEAD_LIMIT = 64 << 10
@@ -223,12 +224,12 @@ class Receiver:
         self._came += len(part)
 
     def _look(self, end: int) -> None:
-        """Refuse numbers that are not finite, in one pass and without a mask: the extremes carry them."""
+        """Refuse numbers that are not finite."""
         start, dtype = max(self._seen, self._data), _dtype(self._expected.half)
         self._seen = end
         if end > start:
             numbers = torch.frombuffer(self._staged, dtype=dtype, count=(end - start) // dtype.itemsize, offset=start)
-            if not torch.isfinite(torch.stack(torch.aminmax(numbers))).all():
+            if not finite(numbers):
                 raise Refused("not-finite", "there are numbers that are not finite")
 
     def _read_head(self, head: bytes, promised: int) -> dict[str, int]:
