@@ -155,7 +155,7 @@ class Haunting:
 
     async def go(self) -> None:
         call = self.follow(self.by.agreement.hello(self.by.session, self.by.front, False).SerializeToString())
-        welcome = Welcome.FromString(await asyncio.wait_for(call.read(), 10))
+        welcome = Welcome.FromString(await _within(call.read(), 10))
         self.tally["greeting"][f"accepted by {self.card.name}" if welcome.accepted else welcome.reason] += 1
         self.round = welcome.round
         jobs = [self._listen(call), self._attack(), self._stall(), self._crowd()]
@@ -262,7 +262,7 @@ class Haunting:
     async def _hang(self, hello: Hello) -> None:
         call = self.follow(hello.SerializeToString())
         try:
-            welcome = Welcome.FromString(await asyncio.wait_for(call.read(), 10))
+            welcome = Welcome.FromString(await _within(call.read(), 10))
             self.tally["many greetings"]["accepted" if welcome.accepted else "disagreement"] += 1
             await asyncio.sleep(0.3)
         except grpc.aio.AioRpcError as error:
@@ -273,10 +273,16 @@ class Haunting:
             call.cancel()
 
 
+async def _within(answer: Awaitable[Any], seconds: float) -> Any:
+    """Not `wait_for`, which may lose that the waiting task is cancelled."""
+    async with asyncio.timeout(seconds):
+        return await answer
+
+
 async def _receipt(call: Any) -> str:
     """What became of a message."""
     try:
-        answer = await asyncio.wait_for(call.read(), 25)
+        answer = await _within(call.read(), 25)
     finally:
         call.cancel()
     if answer is grpc.aio.EOF:
@@ -328,7 +334,7 @@ class Strangers:
 
     async def _call(self, way: str, answer: Awaitable[Any]) -> None:
         try:
-            said = await asyncio.wait_for(answer, 5)
+            said = await _within(answer, 5)
             self.tally[way]["failed" if said is grpc.aio.EOF else "let in"] += 1
         except BROKEN as error:
             why = error.code().name.lower() if isinstance(error, grpc.aio.AioRpcError) else "no answer"

@@ -47,13 +47,13 @@ class Plan:
     seed: int = 0
     nodes: int = 8
     neighbours: int = 4
-    rounds: int = 120
+    rounds: int = 240
     epochs: int = 6
     first: int = 3
     """The round of the first kill."""
-    every: tuple[int, int] = (4, 8)
+    every: tuple[int, int] = (6, 12)
     """Rounds between kills, of two peers each, at least and at most."""
-    until: int = 95
+    until: int = 215
     """The last round in which anybody is killed: who dies at the very end finds nobody to learn from."""
     stop: int = 15
     """The round in which one peer is stopped."""
@@ -150,7 +150,8 @@ class Troubled(Fleet):
         if standing and time.monotonic() > self.resume:
             (victim,) = (p for p in honest if p.name == story.stopped)
             os.kill(victim.process.pid, signal.SIGCONT)
-            story.stood = story.stood[0], front
+            others = [p for p in honest if p is not victim and not p.finished]
+            story.stood = story.stood[0], front if others else self.plan.rounds
         if self.next <= front <= self.plan.until:
             self.next = front + self.rng.randint(*self.plan.every)
             able = [p for p in honest if not p.finished and not (standing and p.name == story.stopped)]

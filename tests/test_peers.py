@@ -66,6 +66,17 @@ def test_all_stop_and_all_go_on_as_if_nothing_had_been(
     assert rows["round"].max() == 4
 
 
+def test_a_peer_that_comes_back_knows_how_long_rounds_take(tmp_path: Path) -> None:
+    """Else it waits longer than its neighbours do, and they go on without it."""
+    crew = given(tmp_path, rounds=4)
+    run(together(crew))
+    back = Running(crew[0])
+    assert back._restore() == 4
+    took, worked = back.desk.pace
+    assert 3 <= len(took) <= len(worked) == 4
+    assert back.desk.deadline < crew[0].timing.deadline
+
+
 def test_a_peer_that_dies_is_passed_by_and_catches_up(tmp_path: Path) -> None:
     """The others go on without it; it comes back with its checkpoint and joins them in the round they are in."""
     crew = given(tmp_path, rounds=40, evaluate=40)

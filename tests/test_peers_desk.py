@@ -147,6 +147,75 @@ class TestDesk:
             desk.begin(number, [1, 2, 3])
             assert desk._awaited(2) == awaited
 
+    def test_who_only_says_that_it_keeps_pace_has_fewer_and_fewer_chances(self, office: Desks) -> None:
+        desk = office.make()
+        neighbour = desk.neighbours[2]
+        neighbour.misses, awaited = desks.MISSES, []
+        for number in range(2, 20):
+            neighbour.reach(number, False)
+            desk.begin(number, [1, 2, 3])
+            if desk._awaited(2):
+                awaited.append(number)
+                desk._miss(2)
+        assert awaited == [2, 3, 5, 9, 17]
+
+    def test_a_message_gives_all_chances_back(self, office: Desks) -> None:
+        async def scene() -> None:
+            desk = office.make()
+            neighbour = desk.neighbours[2]
+            neighbour.misses, neighbour.pause, neighbour.chance = desks.MISSES, 16, 20
+            await desk.put(letter(desk, 2), lambda: words(desk))
+            assert desk._awaited(2)
+            assert neighbour.pause == 1
+
+        run(scene())
+
+    def test_if_all_are_slow_none_is_left_behind(self, office: Desks) -> None:
+        """Who runs on alone at its own pace learns from nobody."""
+        desk = office.make()
+        for neighbour in desk.neighbours.values():
+            neighbour.misses = desks.MISSES
+        assert all(map(desk._awaited, (1, 2, 3)))
+        desk.neighbours[3].misses = 0
+        assert [s for s in (1, 2, 3) if desk._awaited(s)] == [3]
+        desk.neighbours[3].alive = False
+        assert [s for s in (1, 2, 3) if desk._awaited(s)] == [1, 2]
+
+    def test_rounds_in_which_nobody_came_in_time_make_it_patient(self, office: Desks) -> None:
+        async def scene() -> None:
+            desk = office.make(deadline=40)
+            for number in range(1, 5):
+                desk.begin(number, [])
+                office.now += 1.0
+                desk.end()
+            office.patch.setattr(desks, "SHORTEST_DEADLINE", 0.0)
+            assert desk.deadline == 4.0
+            for number, deadline in ((5, 8.0), (6, 16.0), (7, 32.0), (8, 40.0)):
+                desk.begin(number, [1, 2, 3])
+                desk._given_up = {1, 2, 3}
+                assert not await desk.receive([1, 2, 3], "model")
+                desk.end()
+                assert desk.deadline == deadline
+            desk.begin(9, [1, 2, 3])
+            await desk.put(letter(desk, 1, 9), lambda: words(desk))
+            desk._given_up = {2, 3}
+            assert len(await desk.receive([1, 2, 3], "model")) == 1
+            assert desk.deadline == 4.0
+
+        office.freeze()
+        run(scene())
+
+    def test_the_first_of_an_unbroken_row_of_rounds(self, office: Desks) -> None:
+        desk = office.make()
+        for number, first in ((2, 0), (3, 0), (5, 5), (6, 5)):
+            desk.begin(number, [])
+            assert desk.first == first
+        desk.resume(8)
+        assert desk.first == 9
+        for number, first in ((9, 9), (10, 9), (12, 12)):
+            desk.begin(number, [])
+            assert desk.first == first
+
     def test_who_is_held_up_by_others_has_longer(self, office: Desks) -> None:
         office.freeze()
         desk = office.make(deadline=10)
@@ -168,12 +237,15 @@ class TestDesk:
 
         run(scene())
 
-    @pytest.mark.parametrize("why", ["gone", "finished", "silenced"])
+    @pytest.mark.parametrize("why", ["gone", "finished", "silenced", "skipped"])
     def test_nobody_waits_for_who_cannot_come(self, office: Desks, why: str) -> None:
         async def scene() -> None:
             desk = office.make(deadline=1e6)
             desk.begin(2, [1, 2] if why == "silenced" else [1, 2, 3])
-            if why != "silenced":
+            if why == "skipped":  # it caught up with others, and says so
+                desk.neighbours[3].reach(3, False)
+                desk.neighbours[3].first = 3
+            elif why != "silenced":
                 desk.neighbours[3] = desks.Neighbour(alive=why == "finished", round=1, finished=why == "finished")
             await desk.put(letter(desk, 1, 2), lambda: words(desk))
             await desk.put(letter(desk, 2, 2), dict)  # nothing to say is an answer, too

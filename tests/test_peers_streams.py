@@ -335,7 +335,7 @@ def test_data_stay_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: s
         assert {key.partition(".")[0] for key in hello.shared} <= {*SHARED, "seed", "engine", "phase"}
         assert len(text) < 4096
     for text in tap.pulses:
-        assert fields(Welcome.FromString(text)) <= {"accepted", "version", "session", "round", "finished"}
+        assert fields(Welcome.FromString(text)) <= {"accepted", "version", "session", "round", "finished", "first"}
         assert len(text) < 64
     for text in tap.receipts:
         assert fields(Receipt.FromString(text)) <= {"accepted", "reason", "detail", "round", "session", "finished"}

@@ -67,11 +67,22 @@ class Neighbour:
     round: int = 0
     since: float = 0.0
     """When it was first seen in its round."""
+    first: int = 0
+    """The first of an unbroken row of rounds that it takes part in: of earlier ones nothing will come any more."""
     finished: bool = False
     misses: int = 0
-    """Deadlines that it missed since it was last heard; after a few nobody waits for it until it keeps pace again."""
+    """Deadlines missed since it was last heard; after a few nobody waits for it, but for a chance now and then."""
+    chance: int = 0
+    """The round from which it has another, if it says that it keeps pace."""
+    pause: int = 1
+    """Rounds from that chance to the next: doubled by each, since who only says so would hold up every round."""
     sound: bool | None = None
     """Whether the last that came from it could be used; None while nothing came. Rubbish is not waited for."""
+
+    @property
+    def hopeful(self) -> bool:
+        """Whether anything can be expected of it."""
+        return self.alive and self.sound is not False
 
     def reach(self, round: int, finished: bool) -> None:
         """It is in this round now."""
@@ -107,7 +118,8 @@ class Desk:
     ) -> None:
         self.node, self.timing, self.rounds, self.spool, self.keep, self.half = node, timing, rounds, spool, keep, half
         self.neighbours = {n: Neighbour() for n in neighbours}
-        self.round = 0
+        self.round = self.first = 0
+        self._done = 0
         self.audible: set[int] = set()
         """Whom injected faults let through this round."""
         self.changed = asyncio.Event()
@@ -120,6 +132,8 @@ class Desk:
         self._last: dict[tuple[int, str], int] = {}
         self._took: deque[float] = deque(maxlen=9)
         self._worked: deque[float] = deque(maxlen=9)
+        self._patience = 1.0
+        """Doubled by each round in which nobody came in time: then not they are slow, but the deadline is short."""
         self._stood = self._idle = 0.0
         """Seconds before this round in which others caught up, and in it in which this peer waited."""
         self._given_up: set[int] = set()
@@ -133,8 +147,26 @@ class Desk:
 
     # Rounds.
 
+    def resume(self, done: int) -> None:
+        """This process begins with what an earlier one has done."""
+        self.round = self.first = done + 1
+        self._done = done
+
+    @property
+    def pace(self) -> list[list[float]]:
+        """What rounds have taken, for the next process: else a peer that comes back would wait longer than others."""
+        return [list(self._took), list(self._worked)]
+
+    @pace.setter
+    def pace(self, seconds: list[list[float]]) -> None:
+        for kept, given in zip((self._took, self._worked), seconds, strict=True):
+            kept.extend(given)
+
     def begin(self, round: int, audible: Iterable[int]) -> None:
         """A round begins: older mail is of no use any more."""
+        if round != self._done + 1:
+            self.first = round
+        self._done = round
         self._began, self._waited, self._idle = time.monotonic(), False, 0.0
         if not self._anchor or self.round + 1 < round <= self._rounds()[1]:
             self._anchor, self._since = round, 0
@@ -142,8 +174,9 @@ class Desk:
         self._boxes = {key: box for key, box in self._boxes.items() if key[0] >= round}
         self.staleness = []
         for neighbour in self.neighbours.values():
-            if neighbour.misses >= MISSES and neighbour.round + AHEAD >= round:
-                neighbour.misses = 0
+            if neighbour.misses >= MISSES and neighbour.round + AHEAD >= round >= neighbour.chance:
+                neighbour.misses = MISSES - 1
+                neighbour.chance, neighbour.pause = round + neighbour.pause, 2 * neighbour.pause
 
     def end(self) -> None:
         """A round is over; one that waited in vain says nothing of how long rounds take."""
@@ -164,7 +197,7 @@ class Desk:
         if len(self._took) < 3:
             return self.timing.deadline
         most = max(self.timing.deadline, self.timing.stretch * statistics.median(self._worked))
-        return max(SHORTEST_DEADLINE, min(self.timing.stretch * self.round_seconds, most))
+        return max(SHORTEST_DEADLINE, min(self._patience * self.timing.stretch * self.round_seconds, most))
 
     def front(self) -> int:
         """How far the neighbours are; 0 if there are none.
@@ -182,7 +215,7 @@ class Desk:
         """The round of the foremost neighbour that is sound, and the one that more than half of all have reached."""
         # who sits this round out may be past it before this peer has begun it
         near = [n for s, n in self.neighbours.items() if self.here(s, self.round)]
-        there = [n for n in near if n.alive and n.sound is not False]
+        there = [n for n in near if n.hopeful]
         rounds = sorted((n.round for n in there), reverse=True)
         first = max((n.round for n in there if n.sound), default=0)
         return first, rounds[len(rounds) // 2] if rounds else 0
@@ -214,7 +247,7 @@ class Desk:
     @property
     def company(self) -> bool:
         """Whether there are neighbours who have not finished yet."""
-        return any(n.alive and n.sound is not False and not n.finished for n in self.neighbours.values())
+        return any(n.hopeful and not n.finished for n in self.neighbours.values())
 
     # Taking mail in.
 
@@ -251,9 +284,10 @@ class Desk:
                 something = self._take_in(envelope, opened(), box)
             else:
                 something = await self.work(lambda: self._take_in(envelope, opened(), box))
-        self.neighbours[envelope.sender].misses = 0
+        neighbour = self.neighbours[envelope.sender]
+        neighbour.misses = 0
         if something:  # who has sent rubbish is not waited for because it has nothing to say now
-            self.neighbours[envelope.sender].sound = True
+            neighbour.sound, neighbour.pause = True, 1
         self.changed.set()
 
     def _take_in(self, envelope: Envelope, fields: Fields, box: Box | None) -> bool:
@@ -318,9 +352,11 @@ class Desk:
                 break
             await happens(self.changed, 0.2)
         for sender in overdue:
-            self._waited = True
             self._miss(sender)
         self._idle += time.monotonic() - start
+        vain = bool(overdue or self._given_up) and not self._heard(box)
+        self._patience = 2 * self._patience if vain else 1.0
+        self._waited = self._waited or vain or bool(overdue)
         async with self._lock:
             box.closed = True
         amount = sum(box.bytes[s] for s in senders if s in box.bytes)
@@ -328,8 +364,14 @@ class Desk:
         return Came({s: box.parcels[s] for s in senders if s in box.parcels}) if self.keep else box.heard
 
     def _awaited(self, sender: int) -> bool:
-        n = self.neighbours[sender]
-        return n.alive and n.sound is not False and n.misses < MISSES and not (n.finished and n.round < self.round)
+        """Whether this neighbour is waited for: it can be heard, and is not too slow.
+
+        If all are too slow, each round gives them one deadline: who runs on without anybody learns from nobody.
+        """
+        n, others = self.neighbours[sender], self.neighbours.values()
+        if not n.hopeful or n.first > self.round or (n.finished and n.round < self.round):
+            return False
+        return n.misses < MISSES or not any(o.hopeful and o.misses < MISSES for o in others)
 
     def _miss(self, sender: int) -> None:
         self.neighbours[sender].misses += 1

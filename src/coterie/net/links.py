@@ -229,7 +229,7 @@ class Links:
         """Follow a neighbour, and deliver to it, until the line breaks; False if it will not have us."""
         hello = self._hello()
         call = line.unary_stream(f"/{SERVICE}/Follow")(hello.SerializeToString())
-        answer = await _within(call.read(), STALL)
+        answer = await _within(call.read(), STALL, "no answer to our greeting")
         if answer is grpc.aio.EOF:
             return False
         welcome = Welcome.FromString(answer)
@@ -262,6 +262,7 @@ class Links:
 
     def _hear(self, link: Link, welcome: Welcome) -> None:
         """A pulse: the neighbour lives, and this is its round."""
+        self.desk.neighbours[link.number].first = welcome.first
         self._progress(link, welcome.round, welcome.finished)
         self._alive(link, True)
 
@@ -298,8 +299,9 @@ class Links:
             for outgoing in self._pending(link):
                 call = call or open_call()
                 link.sending = True
+                seconds = STALL + len(outgoing.payload) / SLOWEST
                 try:
-                    receipt = await _brought(call, outgoing)
+                    receipt = await _within(_brought(call, outgoing), seconds, "no receipt")
                 finally:
                     link.sending = False
                 self._settle(link, outgoing, receipt)
@@ -390,6 +392,7 @@ class Links:
             session=self.session,
             round=self.desk.round,
             finished=self.finished,
+            first=self.desk.first,
         )
         text: bytes = said.SerializeToString()
         return text
@@ -450,19 +453,15 @@ class Links:
 
 async def _brought(call: grpc.aio.StreamStreamCall, outgoing: Outgoing) -> Receipt:
     """Send a message, and have its receipt; a neighbour may refuse it before it has all of it."""
-    seconds = STALL + len(outgoing.payload) / SLOWEST
     reading = _reading(call)
     try:
-        async with asyncio.timeout(seconds):
-            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # what is read says why
-                await call.write(outgoing.header)
-                for chunk in wire.chunks(outgoing.payload):
-                    if reading.done():
-                        break
-                    await call.write(chunk)
-            answer = await reading
-    except TimeoutError:
-        raise TimeoutError(f"a message took more than {seconds:.0f} s") from None
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # what is read says why
+            await call.write(outgoing.header)
+            for chunk in wire.chunks(outgoing.payload):
+                if reading.done():
+                    break
+                await call.write(chunk)
+        answer = await reading
     finally:
         reading.cancel()
     if answer is grpc.aio.EOF:
@@ -495,6 +494,9 @@ def _reading(call: Any) -> asyncio.Task[Any]:
     return task
 
 
-async def _within(what: Awaitable[Any], seconds: float) -> Any:
-    async with asyncio.timeout(seconds):
-        return await what
+async def _within(what: Awaitable[Any], seconds: float, otherwise: str) -> Any:
+    try:
+        async with asyncio.timeout(seconds):
+            return await what
+    except TimeoutError:
+        raise TimeoutError(f"{otherwise} within {seconds:.0f} s") from None

@@ -44,7 +44,7 @@ LINGER = 15.0
 """Seconds, at least, that a peer which has finished stays for neighbours who have not."""
 SUMS = 2
 """Pieces of memory for sums that are kept between rounds: of the round under way, and of the next."""
-LATE = 3.0
+LATE = 1.5
 """Seconds that a peer waits for the rest of its neighbours once it sees that the others have gone on without it."""
 
 
@@ -185,7 +185,7 @@ class Running:
     async def _all(self) -> pl.DataFrame:
         a, rounds = self.a, self.a.settings.rounds
         done = await self._work(self._restore)
-        self.desk.round = done + 1
+        self.desk.resume(done)
         self.status.round = done
         await self.links.open()
         if done < rounds:
@@ -329,6 +329,7 @@ class Running:
             "identity": self._identity,
             "rows": self.rows.write_json(),
             "method": self.a.method,
+            "pace": json.dumps(self.desk.pace),
             **described(self.node.trainer, self.a.world.job.models),
         }
         state = self.node.snapshot()
@@ -357,6 +358,7 @@ class Running:
         if self.measures is not None and MEASURES in state:
             self.measures = _unpacked(state[MEASURES])
         self.node.restore(state)
+        self.desk.pace = json.loads(about.get("pace", "[[], []]"))
         accuracy = float(self.ledger.latest["test_accuracy"][self.a.node])
         self.status.accuracy = accuracy if np.isfinite(accuracy) else None
         say(self.log, logging.INFO, "going on", round=int(about["round"]))

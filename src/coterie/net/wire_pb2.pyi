@@ -32,20 +32,22 @@ class Hello(_message.Message):
     def __init__(self, version: _Optional[int] = ..., session: _Optional[str] = ..., digest: _Optional[str] = ..., shared: _Optional[_Mapping[str, str]] = ..., signatures: _Optional[_Iterable[str]] = ..., round: _Optional[int] = ..., finished: _Optional[bool] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("accepted", "reason", "version", "session", "round", "finished")
+    __slots__ = ("accepted", "reason", "version", "session", "round", "finished", "first")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
     accepted: bool
     reason: str
     version: int
     session: str
     round: int
     finished: bool
-    def __init__(self, accepted: _Optional[bool] = ..., reason: _Optional[str] = ..., version: _Optional[int] = ..., session: _Optional[str] = ..., round: _Optional[int] = ..., finished: _Optional[bool] = ...) -> None: ...
+    first: int
+    def __init__(self, accepted: _Optional[bool] = ..., reason: _Optional[str] = ..., version: _Optional[int] = ..., session: _Optional[str] = ..., round: _Optional[int] = ..., finished: _Optional[bool] = ..., first: _Optional[int] = ...) -> None: ...
 
 class Header(_message.Message):
     __slots__ = ("version", "session", "round", "tag", "architecture", "size", "bytes", "checksum", "nothing")
