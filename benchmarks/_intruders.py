@@ -24,8 +24,8 @@ from coterie import records
 from coterie.engines import peer as fleet
 from coterie.net import wire
 from coterie.net.certificates import SERVER
+from coterie.net.contacts import ALIVE, SERVICE
 from coterie.net.identity import Card, Home, channel, server_credentials
-from coterie.net.links import ALIVE, SERVICE
 from coterie.net.peer import Running
 from coterie.net.wire_pb2 import Header, Hello, Receipt, Welcome
 
@@ -77,7 +77,7 @@ class Hostile:
 
     def __init__(self, running: Running, rng: random.Random, dawdle: float, lying: bool, tally: Tally) -> None:
         self.rng, self.tally, self.dawdle, self.lying = rng, tally, dawdle, lying
-        self.home, self.session, self.agreement = running.a.home, running.links.session, running.agreement
+        self.home, self.session, self.agreement = running.a.home, running.links.contacts.session, running.agreement
         self.rounds, self.numbers = running.a.settings.rounds, running.a.numbers
         (self.code,) = self.agreement.codes
         self.fields = running.links.expected.architectures("model")[self.code]
@@ -249,7 +249,8 @@ class Haunting:
         while True:
             await asyncio.sleep(self.rng.uniform(1, 3))
             head = self.by.header(self.round, self.by.sound)
-            await asyncio.gather(*(self._hold(self.deliver(_stream([head], hold=0.5))) for _ in range(5)))
+            begun = [[head]] * 3 + [[]] * 3
+            await asyncio.gather(*(self._hold(self.deliver(_stream(parts, hold=0.5))) for parts in begun))
             hello = self.by.agreement.hello(self.by.session, 1, False)
             await asyncio.gather(*(self._hang(hello) for _ in range(4)))
             hello.shared["rule.name"], hello.digest = '"evil"', "0" * 64

@@ -37,9 +37,9 @@ from coterie.engines import World
 from coterie.engines._job import Choice
 from coterie.engines.peer import make_homes
 from coterie.experiment import Experiment
+from coterie.net.contacts import ALIVE
 from coterie.net.desk import Timing
 from coterie.net.identity import Home, channel, server_credentials
-from coterie.net.links import ALIVE
 from coterie.net.peer import Assignment, Running
 from coterie.net.wire import CHUNK
 from coterie.protocols import Place, Receive, Round, Send

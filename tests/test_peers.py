@@ -312,7 +312,7 @@ def test_a_running_peer_notices_who_is_introduced_and_who_is_removed(tmp_path: P
         assert went_on == 0  # its records go on too
         alice.remove("bob")
         await until(lambda: len(lives["alice"]) == 3)
-        assert list(lives["alice"][2].links.by_name) == ["carol"]
+        assert list(lives["alice"][2].links.contacts.by_name) == ["carol"]
         await until(lambda: lives["alice"][2].status.round >= 5)
         await cancelled(tasks)
 

@@ -166,7 +166,10 @@ class TestDesk:
             neighbour.misses, neighbour.pause, neighbour.chance = desks.MISSES, 16, 20
             await desk.put(letter(desk, 2), lambda: words(desk))
             assert desk._awaited(2)
-            assert neighbour.pause == 1
+            neighbour.misses = desks.MISSES
+            neighbour.reach(2, False)
+            desk.begin(2, [1, 2, 3])
+            assert desk._awaited(2)
 
         run(scene())
 
@@ -180,6 +183,9 @@ class TestDesk:
         assert [s for s in (1, 2, 3) if desk._awaited(s)] == [3]
         desk.neighbours[3].alive = False
         assert [s for s in (1, 2, 3) if desk._awaited(s)] == [1, 2]
+        desk.neighbours[3].alive, desk.neighbours[3].first = True, 10**9  # who never comes is no company
+        assert [s for s in (1, 2, 3) if desk._awaited(s)] == [1, 2]
+        assert desk._behind(5, sits=True, patient=True) == []  # there is no end to that
 
     def test_rounds_in_which_nobody_came_in_time_make_it_patient(self, office: Desks) -> None:
         async def scene() -> None:
@@ -200,6 +206,7 @@ class TestDesk:
             await desk.put(letter(desk, 1, 9), lambda: words(desk))
             desk._given_up = {2, 3}
             assert len(await desk.receive([1, 2, 3], "model")) == 1
+            desk.end()
             assert desk.deadline == 4.0
 
         office.freeze()

@@ -15,11 +15,12 @@ import pytest
 import torch
 
 from coterie.net import links as wires
-from coterie.net import wire
+from coterie.net import reception, wire
 from coterie.net.agreement import SHARED
+from coterie.net.contacts import SERVICE
 from coterie.net.identity import channel
-from coterie.net.links import SERVICE, Links
 from coterie.net.peer import Assignment, Running
+from coterie.net.reception import Reception
 from coterie.net.wire import Receiver
 from coterie.net.wire_pb2 import Header, Hello, Receipt, Welcome
 from peering import MODEL, cancelled, given, run, together, until
@@ -38,13 +39,13 @@ class Caller:
     @asynccontextmanager
     async def line(self) -> AsyncIterator[grpc.aio.Channel]:
         async with channel(self.self.a.home, self.to.home.card) as line:
-            call = line.unary_stream(f"/{SERVICE}/Follow")(self.self.links._hello().SerializeToString())
+            call = line.unary_stream(f"/{SERVICE}/Follow")(self.self.links.contacts.hello().SerializeToString())
             assert Welcome.FromString(await call.read()).accepted
             yield line
             call.cancel()
 
     def header(self, **changes: Any) -> bytes:
-        made = wire.header(self.self.links.session, 1, "model", self.code, 5.0, self.payload)
+        made = wire.header(self.self.links.contacts.session, 1, "model", self.code, 5.0, self.payload)
         for name, value in changes.items():
             setattr(made, name, value)
         text: bytes = made.SerializeToString()
@@ -88,7 +89,7 @@ def taken(peer: Running) -> int:
 def test_a_stream_that_breaks_adds_nothing(tmp_path: Path) -> None:
     async def scene() -> None:
         async with called(tmp_path) as (peer, caller), caller.line() as line:
-            link = peer.links.by_name["node-1"]
+            link = peer.links.contacts.by_name["node-1"]
             call = line.stream_stream(f"/{SERVICE}/Deliver")(caller.half(then=asyncio.Event()))
             await until(lambda: link.streams == 1)
             await asyncio.sleep(0.1)
@@ -125,7 +126,7 @@ def test_a_stream_brings_one_message_after_the_other(tmp_path: Path) -> None:
                 assert (receipt.accepted, receipt.reason) == (not reason, reason)
             assert await call.read() is grpc.aio.EOF
             assert taken(peer) == 2
-            await until(lambda: peer.links.by_name["node-1"].streams == 0)
+            await until(lambda: peer.links.contacts.by_name["node-1"].streams == 0)
 
     run(scene())
 
@@ -147,9 +148,11 @@ def test_a_refusal_reaches_a_sender_in_the_middle_of_its_message(tmp_path: Path)
 def test_too_many_streams_are_refused(tmp_path: Path) -> None:
     async def scene() -> None:
         async with called(tmp_path) as (peer, caller), caller.line() as line:
-            link, on = peer.links.by_name["node-1"], asyncio.Event()
-            open_ones = [asyncio.create_task(caller.bring(line, caller.half(then=on))) for _ in range(wires.STREAMS)]
-            await until(lambda: link.streams == wires.STREAMS)
+            link, on = peer.links.contacts.by_name["node-1"], asyncio.Event()
+            open_ones = [
+                asyncio.create_task(caller.bring(line, caller.half(then=on))) for _ in range(reception.STREAMS)
+            ]
+            await until(lambda: link.streams == reception.STREAMS)
             assert (await caller.bring(line, caller.whole())).reason == "too-many"
             assert link.status.refusals["too-many"] == 1
             on.set()
@@ -159,14 +162,34 @@ def test_too_many_streams_are_refused(tmp_path: Path) -> None:
     run(scene())
 
 
+def test_streams_on_which_nothing_comes_count_too(tmp_path: Path) -> None:
+    """And do not stand in the way of the one that is used."""
+
+    async def scene() -> None:
+        async with called(tmp_path) as (peer, caller), caller.line() as line:
+            link, deliver = peer.links.contacts.by_name["node-1"], line.stream_stream(f"/{SERVICE}/Deliver")
+            used, *idle = [deliver() for _ in range(reception.STREAMS)]
+            for call in (used, *idle):
+                await call.wait_for_connection()
+            await until(lambda: link.streams == reception.STREAMS)
+            assert Receipt.FromString(await deliver().read()).reason == "too-many"
+            for round in (1, 2):
+                async for part in caller.whole(round=round):
+                    await used.write(part)
+                assert Receipt.FromString(await used.read()).accepted
+            assert taken(peer) == 2
+
+    run(scene())
+
+
 def test_a_stream_that_stands_still_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         async with called(tmp_path) as (peer, caller), caller.line() as line:
-            monkeypatch.setattr(wires, "STALL", 0.2)
+            monkeypatch.setattr(reception, "STALL", 0.2)
             assert (await caller.bring(line, caller.half(then=asyncio.Event()))).reason == "slow"
-            monkeypatch.setattr(wires, "STALL", 60.0)
+            monkeypatch.setattr(reception, "STALL", 60.0)
             assert taken(peer) == 0
-            assert peer.links._slots._value == wires.STAGED
+            assert peer.links.reception._slots._value == reception.STAGED
             assert (await caller.bring(line, caller.whole())).accepted
 
     run(scene())
@@ -204,7 +227,7 @@ def test_fifty_neighbours_at_once_cost_a_few_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str, held: int
 ) -> None:
     """All send a megabyte at the same time; the sums take them in a few at a time, and only a raw rule keeps them."""
-    monkeypatch.setattr(wires, "Receiver", Staging)
+    monkeypatch.setattr(reception, "Receiver", Staging)
     Staging.peak = 0
     big = {"name": "mlp", "sizes": [3500]}
     crew = given(
@@ -230,7 +253,7 @@ def test_fifty_neighbours_at_once_cost_a_few_models(
             assert len(box.heard) == 50
             gc.collect()
             assert len(box.heard.messages) == held  # type: ignore[attr-defined]
-            assert Staging.peak <= wires.STAGED * len(template.payload)
+            assert Staging.peak <= reception.STAGED * len(template.payload)
             await until(lambda: gc.collect() >= 0 and not [s for s in Staging.all if s._staged])  # calls are winding up
         finally:
             await cancelled([task])
@@ -249,15 +272,15 @@ class Tap:
         self.pulses: list[bytes] = []
         self.receipts: list[bytes] = []
         self.deliveries: list[list[bytes]] = []
-        dial, follow, deliver = wires.channel, Links._follow, Links._deliver
+        dial, follow, deliver = wires.channel, Reception._follow, Reception._deliver
 
-        async def followed(links: Links, request: bytes, context: Any) -> AsyncIterator[bytes]:
-            async for pulse in follow(links, request, context):
+        async def followed(self_: Reception, request: bytes, context: Any) -> AsyncIterator[bytes]:
+            async for pulse in follow(self_, request, context):
                 self.pulses.append(pulse)
                 yield pulse
 
-        async def delivered(links: Links, parts: Any, context: Any) -> AsyncIterator[bytes]:
-            async for receipt in deliver(links, parts, context):
+        async def delivered(self_: Reception, parts: Any, context: Any) -> AsyncIterator[bytes]:
+            async for receipt in deliver(self_, parts, context):
                 self.receipts.append(receipt)
                 yield receipt
 
@@ -267,8 +290,8 @@ class Tap:
                 yield SimpleNamespace(unary_stream=self._asking(line), stream_stream=self._bringing(line))
 
         monkeypatch.setattr(wires, "channel", dialled)
-        monkeypatch.setattr(Links, "_follow", followed)
-        monkeypatch.setattr(Links, "_deliver", delivered)
+        monkeypatch.setattr(Reception, "_follow", followed)
+        monkeypatch.setattr(Reception, "_deliver", delivered)
 
     def _asking(self, line: Any) -> Any:
         def ask(method: str) -> Any:

@@ -167,7 +167,8 @@ class Desk:
         if round != self._done + 1:
             self.first = round
         self._done = round
-        self._began, self._waited, self._idle = time.monotonic(), False, 0.0
+        self._began, self._idle = time.monotonic(), 0.0
+        self._waited = self._spoken = False
         if not self._anchor or self.round + 1 < round <= self._rounds()[1]:
             self._anchor, self._since = round, 0
         self.round, self.audible = round, set(audible)
@@ -183,7 +184,9 @@ class Desk:
         took = time.monotonic() - self._began
         self._since += 1
         self._worked.append(took - self._idle)
-        if not self._waited:
+        vain = (self._waited or bool(self._given_up)) and not self._spoken
+        self._patience = 2 * self._patience if vain else 1.0
+        if not (self._waited or vain):
             self._took.append(self._stood + took)
 
     @property
@@ -240,7 +243,9 @@ class Desk:
         if self.timing.mode == "async" and not patient:
             return []
         awaited = {s: n for s, n in self.neighbours.items() if self._awaited(s) and not n.finished}
-        if not patient:  # who sits the round out follows by itself
+        if patient:  # there is no deadline, so that nobody who was given up may come in again
+            awaited = {s: n for s, n in awaited.items() if n.misses < MISSES}
+        else:  # who sits the round out follows by itself
             awaited = {s: n for s, n in awaited.items() if self.here(s, round)}
         return [s for s, n in awaited.items() if n.round + (0 if sits and self.here(s, round) else AHEAD) < round]
 
@@ -275,8 +280,13 @@ class Desk:
     async def put(self, envelope: Envelope, opened: Callable[[], Fields], small: bool = False) -> None:
         """Take a message in once it has been opened and found sound: added up at once if it can be, kept else.
 
-        What is `small` is taken in by the event loop itself, in less time than another thread needs to wake.
+        What is `small` is taken in by the event loop itself, in less time than another thread needs to wake. Anything
+        else is taken in to the end once begun, even if its stream breaks: half of it may be in the sums already.
         """
+        taking = self._put(envelope, opened, small)
+        await (taking if small else asyncio.shield(asyncio.create_task(taking)))
+
+    async def _put(self, envelope: Envelope, opened: Callable[[], Fields], small: bool) -> None:
         async with self._lock:
             self.judge(envelope)
             box = None if self.timing.mode == "async" else self._box(envelope.round, envelope.tag)
@@ -287,7 +297,7 @@ class Desk:
         neighbour = self.neighbours[envelope.sender]
         neighbour.misses = 0
         if something:  # who has sent rubbish is not waited for because it has nothing to say now
-            neighbour.sound, neighbour.pause = True, 1
+            neighbour.sound, neighbour.chance, neighbour.pause = True, 0, 1
         self.changed.set()
 
     def _take_in(self, envelope: Envelope, fields: Fields, box: Box | None) -> bool:
@@ -354,9 +364,8 @@ class Desk:
         for sender in overdue:
             self._miss(sender)
         self._idle += time.monotonic() - start
-        vain = bool(overdue or self._given_up) and not self._heard(box)
-        self._patience = 2 * self._patience if vain else 1.0
-        self._waited = self._waited or vain or bool(overdue)
+        self._waited = self._waited or bool(overdue)
+        self._spoken = self._spoken or any(s in box.bytes for s in senders)
         async with self._lock:
             box.closed = True
         amount = sum(box.bytes[s] for s in senders if s in box.bytes)
@@ -368,10 +377,15 @@ class Desk:
 
         If all are too slow, each round gives them one deadline: who runs on without anybody learns from nobody.
         """
-        n, others = self.neighbours[sender], self.neighbours.values()
-        if not n.hopeful or n.first > self.round or (n.finished and n.round < self.round):
-            return False
-        return n.misses < MISSES or not any(o.hopeful and o.misses < MISSES for o in others)
+        timely = self.neighbours[sender].misses < MISSES
+        return self._can_come(sender) and (timely or not any(map(self._keeps_pace, self.audible)))
+
+    def _can_come(self, sender: int) -> bool:
+        n = self.neighbours[sender]
+        return n.hopeful and n.first <= self.round and not (n.finished and n.round < self.round)
+
+    def _keeps_pace(self, sender: int) -> bool:
+        return self._can_come(sender) and self.neighbours[sender].misses < MISSES
 
     def _miss(self, sender: int) -> None:
         self.neighbours[sender].misses += 1
@@ -380,6 +394,8 @@ class Desk:
     def _limit(self, sender: int, start: float, deadline: float) -> float:
         """Until when to wait for a neighbour: the deadline of its round, and one more if it is held up itself."""
         neighbour = self.neighbours[sender]
+        if neighbour.misses >= MISSES:
+            return start + deadline
         begun = neighbour.since if neighbour.round >= self.round else start + deadline
         return min(max(start, begun) + deadline, start + 2 * deadline)
 

@@ -252,7 +252,7 @@ class Running:
         except (PeerError, OSError) as error:
             say(self.log, logging.WARNING, "cannot use the new cards", error=error)
             return
-        if cards != self.links.cards:
+        if cards != self.links.contacts.cards:
             say(self.log, logging.INFO, "other neighbours", now=sorted(cards))
             await self.links.flush(LINGER)
             raise Introduced

@@ -1,0 +1,192 @@
+"""Being called: the server of a peer, where neighbours follow it and bring what they have to say."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from coterie.engines._buffers import Pool
+from coterie.errors import PeerError
+from coterie.net.agreement import PHASE, disagreement
+from coterie.net.contacts import ALIVE, SERVICE, SLOWEST, STALL, Contacts, Link
+from coterie.net.desk import Envelope, happens
+from coterie.net.identity import caller, server_credentials
+from coterie.net.logs import say
+from coterie.net.wire import CHUNK, Expected, Receiver, Refused
+from coterie.net.wire_pb2 import Header, Hello, Receipt
+
+PULSE = 1.0
+LULL = 0.1
+"""Seconds between two pulses, at least: in short rounds messages tell the round often enough."""
+STREAMS = 2
+"""Streams that one neighbour may have open."""
+STAGED = 4
+"""Staging buffers of all neighbours together; further streams wait, and their senders with them."""
+SMALL = 4 * CHUNK
+"""Bytes of a message that are checked and added up without a thread of their own."""
+
+Read = Callable[[], Awaitable[Any]]
+"""Gives the next part of a stream, or EOF."""
+
+
+class Reception:
+    """The server of one peer."""
+
+    def __init__(self, contacts: Contacts, expected: Expected) -> None:
+        self.contacts, self.expected, self.desk = contacts, expected, contacts.desk
+        self._moved = asyncio.Event()
+        self._slots, self._staging = asyncio.Semaphore(STAGED), Pool(STAGED)
+        self._server: Any = None
+
+    async def open(self) -> None:
+        """Listen."""
+        home = self.contacts.home
+        self._server = grpc.aio.server(
+            options=[*ALIVE, ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", 4 * STREAMS)]
+        )
+        handlers = {
+            "Follow": grpc.unary_stream_rpc_method_handler(self._follow),
+            "Deliver": grpc.stream_stream_rpc_method_handler(self._deliver),
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        try:
+            self._server.add_secure_port(home.listen, server_credentials(home))
+        except RuntimeError:
+            cure = "Is the port taken, or the address not this machine's? Choose another with `coterie peer init`."
+            raise PeerError(f"cannot listen on {home.listen}", cure=cure) from None
+        await self._server.start()
+
+    async def close(self) -> None:
+        """Hang up."""
+        if self._server is None:
+            return
+        await self._server.stop(0.2)
+        # Who ends the loop while gRPC still winds up calls has a traceback of it on the terminal.
+        for _ in range(100):
+            await asyncio.sleep(0.01)
+            if not any(link.streams or link.followers for link in self.contacts.by_name.values()):
+                break
+
+    def move(self) -> None:
+        """Tell the followers at once where we are."""
+        self._moved.set()
+        self._moved = asyncio.Event()  # a new one: no lock that a cancelled follower could take with it
+
+    async def _caller(self, context: grpc.aio.ServicerContext) -> Link:
+        try:
+            return self.contacts.by_name[caller(context, self.contacts.cards)]
+        except Refused as refusal:
+            say(self.contacts.log, logging.WARNING, "refused", reason=refusal.reason, detail=refusal.detail)
+            self.contacts.status.add_error(f"refused: {refusal}")
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "you are not my neighbour")
+            raise AssertionError("abort does not return") from None
+
+    async def _follow(self, request: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
+        """A neighbour begins to follow us: agree or refuse, then tell it our round again and again."""
+        link = await self._caller(context)
+        try:
+            hello = Hello.FromString(request)
+            if link.followers >= STREAMS:
+                raise Refused("too-many", "follows us already")
+        except DecodeError:
+            self.contacts.refuse(link, Refused("damaged", "a greeting that cannot be read"))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "damaged")
+        except Refused as refusal:
+            self.contacts.refuse(link, refusal)
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refusal.reason)
+        if objection := disagreement(self.contacts.hello(), hello):
+            if not objection.startswith(f"{PHASE}:"):
+                self.contacts.disagree(link, objection)
+                self.contacts.refuse(link, Refused("disagreement", objection))
+            yield self.contacts.pulse(False, disagreement(hello, self.contacts.hello()) or "")
+            return
+        if hello.session != link.session:  # a new process: what it had is lost, and it may have it again
+            link.session = hello.session
+            link.settled.clear()
+        link.wake.set()
+        link.greeted.set()
+        link.followers += 1
+        try:
+            while True:
+                moved = self._moved
+                yield self.contacts.pulse(True)
+                await asyncio.sleep(LULL)
+                await happens(moved, PULSE)
+        finally:
+            link.followers -= 1
+
+    async def _deliver(self, _: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
+        """A neighbour brings messages, until one is refused: where the next begins is not known then.
+
+        They are read from the context: gRPC's iterator would hold the last part of each until the next comes.
+        """
+        link = await self._caller(context)
+        if link.streams >= STREAMS:  # before anything is read: who opens and says nothing has no more than others
+            yield self._receipt(link, Refused("too-many", f"{link.streams + 1} streams at once"))
+            return
+        link.streams += 1
+        try:
+            while (first := await context.read()) is not grpc.aio.EOF:
+                try:
+                    await self._take(link, first, context.read)
+                except Refused as refusal:
+                    yield self._receipt(link, refusal)
+                    return
+                yield self._receipt(link)
+        finally:
+            link.streams -= 1
+
+    def _receipt(self, link: Link, refusal: Refused | None = None) -> bytes:
+        known = self.contacts
+        said = Receipt(accepted=True, round=self.desk.round, session=known.session, finished=known.finished)
+        if refusal is not None:
+            known.refuse(link, refusal)
+            said.accepted, said.reason, said.detail = False, refusal.reason, refusal.detail
+        text: bytes = said.SerializeToString()
+        return text
+
+    async def _take(self, link: Link, first: bytes, read: Read) -> None:
+        """One message: nothing of it counts before all of it is here and sound."""
+        receiver = Receiver(self.expected, lambda header: self._judge(link, header), self._staging)
+        receiver.feed(first)
+        header = receiver.header
+        if header.round > self.desk.neighbours[link.number].round:  # what is offered again may be older
+            self.contacts.progress(link, header.round, finished=False)
+        async with self._slots:
+            await _drain(receiver, read)
+            await self.desk.put(self._envelope(link, header), receiver.finish, small=header.bytes <= SMALL)
+        link.status.received += 1
+        link.status.received_bytes += header.bytes
+        self.contacts.status.received_bytes += header.bytes
+        link.status.last_heard = time.time()
+
+    def _judge(self, link: Link, header: Header) -> None:
+        if header.session != link.session:
+            raise Refused("session", "it has not greeted, or is not the process that did")
+        self.desk.judge(self._envelope(link, header))
+
+    def _envelope(self, link: Link, header: Header) -> Envelope:
+        signature = self.contacts.agreement.codes[header.architecture]
+        return Envelope(link.number, header.round, header.tag, signature, header.size)
+
+
+async def _drain(receiver: Receiver, read: Read) -> None:
+    """Take the rest of a message; one that stands still, or is too slow on the whole, is cut."""
+    clock, came, size = asyncio.get_running_loop().time, 0, receiver.header.bytes
+    start = latest = clock()
+    try:
+        async with asyncio.timeout(STALL) as limit:
+            while came < size and (part := await read()) is not grpc.aio.EOF:
+                receiver.feed(part)
+                came, now = came + len(part), clock()
+                if now - start > STALL + came / SLOWEST:
+                    raise Refused("slow", f"{came} bytes in {now - start:.0f} s")
+                if now - latest > STALL / 10:  # not for every part: a timer costs as much as a part's checks
+                    limit.reschedule(now + STALL)
+                    latest = now
+    except TimeoutError:
+        raise Refused("slow", f"nothing for {STALL:g} s") from None
