@@ -47,6 +47,8 @@ from coterie.runner import Silent
 
 MODELS = {"2.3 MB": (512, 256, 128), "50 MB": (4096, 2048, 320)}
 COUNTS = (1, 4, 8)
+KEPT = bool(os.environ.get("KEPT"))
+"""Whether the bare stream keeps its calls open too; in the environment, where the processes find it."""
 
 
 class Exchange:
@@ -122,6 +124,9 @@ class Peer:
 class Bare:
     """The same bytes to and fro, the next exchange when all of this one are there: what any exchange must do."""
 
+    calls: Sequence[Any] = ()
+    """Kept open, if so told; else each exchange has calls of its own."""
+
     def __init__(self, home: Path, amount: int) -> None:
         self.home, self.amount = Home(home), amount
         self.payload = os.urandom(amount)  # not zeros, which lie in one page of memory that is always in the cache
@@ -129,7 +134,10 @@ class Bare:
 
     async def open(self) -> None:
         self.server = grpc.aio.server(options=[*ALIVE])
-        handlers = {"Take": grpc.stream_unary_rpc_method_handler(self._take)}
+        handlers = {
+            "Take": grpc.stream_unary_rpc_method_handler(self._take),
+            "Keep": grpc.stream_stream_rpc_method_handler(self._keep),
+        }
         self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bare", handlers),))
         self.server.add_secure_port(self.home.listen, server_credentials(self.home))
         await self.server.start()
@@ -142,10 +150,21 @@ class Bare:
         number = int.from_bytes(await anext(parts), "little")
         async for _ in parts:
             pass
+        await self._count(number)
+        return b""
+
+    async def _keep(self, parts: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        async for first in parts:
+            left = self.amount
+            while left > 0:
+                left -= len(await anext(parts))
+            await self._count(int.from_bytes(first, "little"))
+            yield b""
+
+    async def _count(self, number: int) -> None:
         async with self.came:
             self.heard[number] += 1
             self.came.notify_all()
-        return b""
 
     async def _parts(self, number: int) -> AsyncIterator[bytes]:
         yield number.to_bytes(4, "little")
@@ -154,9 +173,18 @@ class Bare:
 
     async def exchange(self) -> None:
         self.number += 1
-        await asyncio.gather(*(line.stream_unary("/bare/Take")(self._parts(self.number)) for line in self.lines))
+        if KEPT:
+            self.calls = self.calls or [line.stream_stream("/bare/Keep")() for line in self.lines]
+            await asyncio.gather(*map(self._bring, self.calls))
+        else:
+            await asyncio.gather(*(line.stream_unary("/bare/Take")(self._parts(self.number)) for line in self.lines))
         async with self.came:
             await self.came.wait_for(lambda: self.heard[self.number] == len(self.lines))
+
+    async def _bring(self, call: Any) -> None:
+        async for part in self._parts(self.number):
+            await call.write(part)
+        await call.read()
 
     async def settle(self) -> None:
         pass
@@ -323,9 +351,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="exchanges in a turn")
     parser.add_argument("--repeats", type=int, default=7, help="turns")
+    parser.add_argument("--kept", action="store_true", help="let the bare stream keep its calls open, as peers do")
     parser.add_argument("--only", help="one of the models, such as '50 MB', or 'up'")
     parser.add_argument("--neighbours", type=int, nargs="*", default=COUNTS)
     given = parser.parse_args()
+    if given.kept:
+        os.environ["KEPT"] = "yes"
     table = Table(
         "model", "neighbours", "bare, MB/s", "of it", "CPU s/GB", "bare", "bare/ours", "peak, models", "bare",
         title="One exchange of peers / a bare gRPC stream of the same bytes, both ways, mutual TLS (goal 0.7)",
