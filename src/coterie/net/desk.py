@@ -377,8 +377,8 @@ class Desk:
 
         If all are too slow, each round gives them one deadline: who runs on without anybody learns from nobody.
         """
-        timely = self.neighbours[sender].misses < MISSES
-        return self._can_come(sender) and (timely or not any(map(self._keeps_pace, self.audible)))
+        others = self.audible & self.neighbours.keys()
+        return self._keeps_pace(sender) or (self._can_come(sender) and not any(map(self._keeps_pace, others)))
 
     def _can_come(self, sender: int) -> bool:
         n = self.neighbours[sender]
