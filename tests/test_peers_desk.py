@@ -276,12 +276,15 @@ class TestDesk:
     def test_a_quorum_is_waited_for_beyond_the_deadline(self, office: Desks) -> None:
         async def scene() -> None:
             desk = office.make(deadline=0.05, quorum=2)
+            lacking: list[tuple[int, int]] = []
+            desk.lacking = lambda *numbers: lacking.append(numbers)
             await desk.put(letter(desk, 1), lambda: words(desk))
             waiting = asyncio.create_task(desk.receive([1, 2, 3], "model"))
             await asyncio.sleep(0.3)
             assert not waiting.done()
             await desk.put(letter(desk, 3), lambda: words(desk))
             assert sorted(await waiting) == [1, 3]
+            assert lacking == [(1, 2)]  # said once, lest it looks as if it hung
 
         run(scene())
 

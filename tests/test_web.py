@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from typing import Any
 
 import pytest
@@ -134,6 +135,25 @@ def test_a_crowd_is_turned_away_and_let_in_again() -> None:
         return [code for code, _, _ in turned_away], (await tell(server, request()))[0]
 
     assert visiting(visit) == ([503] * 5, 200)
+
+
+def test_who_calls_at_the_last_moment_is_not_complained_of() -> None:
+    """The loop may end before a caller's task has made its first step."""
+    complaints: list[Any] = []
+
+    async def scene() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        server = await web.serve({})
+        callers = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(5)]
+        while not server.busy:
+            await asyncio.sleep(0)
+        server.close()
+        for caller in callers:
+            caller.close()
+
+    for _ in range(20):
+        asyncio.run(scene())
+    assert not complaints
 
 
 def test_closing_hangs_up_and_frees_the_port() -> None:

@@ -110,6 +110,8 @@ class Contacts:
     def alive(self, link: Link, alive: bool) -> None:
         """The neighbour is there, or gone."""
         if alive != link.status.alive:
+            if alive:
+                link.status.last_error = ""  # it is over
             say(
                 self.log, logging.INFO, "neighbour is there" if alive else "neighbour is gone", neighbour=link.card.name
             )

@@ -126,6 +126,8 @@ class Desk:
         self.here: Callable[[int, int], bool] = lambda neighbour, round: True
         """Whether a neighbour belongs to the network in a round."""
         self.missed: Callable[[int], None] = lambda sender: None
+        self.lacking: Callable[[int, int], None] = lambda heard, quorum: None
+        """Told, once a round, that so many models are here and so many must be."""
         self.staleness: list[int] = []
         self._boxes: dict[tuple[int, str], Box] = {}
         self._newest: dict[int, Envelope] = {}
@@ -349,7 +351,7 @@ class Desk:
         if self.timing.mode == "async":
             async with self._lock:
                 return await self.work(lambda: self._take_newest(senders))
-        box, start, deadline = self._box(self.round, tag), time.monotonic(), self.deadline
+        box, start, deadline, told = self._box(self.round, tag), time.monotonic(), self.deadline, False
         while True:
             self.changed.clear()
             missing = [s for s in senders if s in self.audible and s not in box.bytes]
@@ -358,8 +360,12 @@ class Desk:
             overdue = [s for s, limit in waiting.items() if time.monotonic() >= limit]
             if not missing or self.front() > self.round + AHEAD:
                 break
-            if self._heard(box) >= min(self.timing.quorum, len(senders)) and len(overdue) == len(waiting):
-                break
+            if len(overdue) == len(waiting):
+                if (heard := self._heard(box)) >= (quorum := min(self.timing.quorum, len(senders))):
+                    break
+                if not told:
+                    self.lacking(heard, quorum)
+                    told = True
             await happens(self.changed, 0.2)
         for sender in overdue:
             self._miss(sender)

@@ -139,6 +139,7 @@ class Running:
             say(self.log, logging.INFO, "this rule or protocol keeps every neighbour's model", models=len(a.numbers))
         spool = a.folder / "spool"
         self.desk = Desk(self.node, a.numbers.values(), a.timing, a.settings.rounds, spool, keep, a.half)
+        self.desk.lacking = self._lacking
         self.desk.here = lambda neighbour, round: bool(a.world.there(round)[neighbour])
         codes = {code(t): signature for signature, t in self.node.classmates.items()}
         common = {PHASE: a.phase, "seed": a.seed, "engine.mode": a.timing.mode, "engine.half": a.half}
@@ -316,6 +317,10 @@ class Running:
         """What has come, by the rules of time."""
         self.status.state = "exchanging"
         return await self.desk.receive(senders, tag)
+
+    def _lacking(self, heard: int, quorum: int) -> None:
+        self.status.state = "waiting"
+        say(self.log, logging.WARNING, "waiting for a quorum", models=heard, quorum=quorum)
 
     # Disk.
 

@@ -56,7 +56,7 @@ class Reception:
         try:
             self._server.add_secure_port(home.listen, server_credentials(home))
         except RuntimeError:
-            cure = "Is the port taken, or the address not this machine's? Choose another with `coterie peer init`."
+            cure = "Is this peer running already, or the port taken? `coterie peer move` changes the address."
             raise PeerError(f"cannot listen on {home.listen}", cure=cure) from None
         await self._server.start()
 

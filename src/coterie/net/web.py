@@ -60,11 +60,12 @@ class Server:
         self.pages = pages
         self.host, self.port, self.local = "", 0, True
         self.busy: set[asyncio.Task[None]] = set()
+        self.sent_away: set[asyncio.Task[None]] = set()
         self.listener: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> None:
         """Listen; port 0 takes a free one."""
-        self.listener = await asyncio.start_server(self._meet, host, port, limit=LINE, backlog=CROWD)
+        self.listener = await asyncio.start_server(self._greet, host, port, limit=LINE, backlog=CROWD)
         names = [socket.getsockname() for socket in self.listener.sockets]
         self.host, self.port = str(names[0][0]), int(names[0][1])
         self.local = all(ipaddress.ip_address(name[0]).is_loopback for name in names)
@@ -73,29 +74,32 @@ class Server:
         """Listen no more, and hang up on whoever is being served."""
         if self.listener is not None:
             self.listener.close()
-        for task in self.busy:
+        for task in self.busy | self.sent_away:
             task.cancel()
 
     async def wait_closed(self) -> None:
         """Wait until everybody has gone."""
-        await asyncio.gather(*self.busy, return_exceptions=True)
+        await asyncio.gather(*self.busy, *self.sent_away, return_exceptions=True)
 
-    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a caller in a task of our own: the streams of 3.11 report one that is cancelled as an error."""
         crowded = len(self.busy) >= CROWD
-        if not crowded:
-            self.busy.add(task)
-        # Cancelled by `close` is an ordinary end here: the streams of 3.11 would report it as an unhandled error.
-        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            try:
-                async with asyncio.timeout(PATIENCE):
-                    await self._serve(reader, writer, crowded)
-                    writer.close()
-                    await writer.wait_closed()
-            finally:
-                self.busy.discard(task)
-                writer.transport.abort()  # for one who does not read; where all is said it does nothing
+        among = self.sent_away if crowded else self.busy
+        task = asyncio.create_task(self._meet(reader, writer, crowded))
+        among.add(task)
+
+        def done(task: asyncio.Task[None]) -> None:
+            among.discard(task)
+            writer.transport.abort()  # for one who does not read; where all is said it does nothing
+
+        task.add_done_callback(done)
+
+    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, crowded: bool) -> None:
+        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
+            async with asyncio.timeout(PATIENCE):
+                await self._serve(reader, writer, crowded)
+                writer.close()
+                await writer.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, crowded: bool) -> None:
         try:
