@@ -441,6 +441,11 @@ def test_everything_can_be_shown(room: str, capsys: pytest.CaptureFixture[str]) 
                 assert all(key.replace("_", "-") in out or key in out for key in find(room, name).parameters)
 
 
+def test_items_of_a_list_begin_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "dataset", "own"]) == 0
+    assert capsys.readouterr().out.count("\n- ") == 4
+
+
 def test_show_gives_equation_settings_and_paper(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "rule", "trimmed-mean"]) == 0
     out = capsys.readouterr().out

@@ -322,6 +322,9 @@ def test_a_file_in_the_way_of_a_card_is_kept(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(PeerError, match="in the way"):
         commands.init(name="alice", listen="127.0.0.1:7001")
     assert [p.name for p in tmp_path.iterdir()] == ["alice.peer"]
+    commands.init(name="bob", listen="127.0.0.1:7001")
+    with pytest.raises(PeerError, match="a peer lives here already"):  # which says more than that bob.peer is there
+        commands.init(name="bob", listen="127.0.0.1:7001")
     with pytest.raises(PeerError, match="not a peer's name"):
         commands.init(name="../alice", listen="127.0.0.1:7001")
 

@@ -141,11 +141,12 @@ def test_warnings_can_be_followed_without_a_screen(tmp_path: Path, capsys: pytes
     assert tail.warnings() == []
     logs.say(old, logging.INFO, "merged")
     logs.say(old, logging.WARNING, "missed the deadline", neighbour="bob", round=3)
-    logs.say(old, logging.ERROR, "cannot go on")
+    logs.say(old, logging.ERROR, "no checkpoint", round=3)
+    logs.say(old, logging.ERROR, logs.END)  # told by whoever started the peer
     with (tmp_path / logs.FILE).open("a") as file:
         file.write("half a li")
         file.flush()
-        told = ["alice: warning: missed the deadline (neighbour bob, round 3)", "alice: error: cannot go on"]
+        told = ["alice: warning: missed the deadline (neighbour bob, round 3)", "alice: error: no checkpoint (round 3)"]
         assert tail.warnings() == told
         file.write("ne\n")
     assert tail.warnings() == []

@@ -18,10 +18,10 @@ import pytest
 from coterie import records
 from coterie.engines.peer import Fleet, free_ports
 from coterie.engines.peer import Peer as Engine
-from coterie.errors import PeerError, RunError
+from coterie.errors import ConfigError, PeerError, RunError
 from coterie.experiment import Experiment
 from coterie.graph import Graph
-from coterie.net import deploy
+from coterie.net import commands, deploy, views
 from coterie.net import desk as desks
 from coterie.net.certificates import certify, key_text, new_key
 from coterie.net.desk import Timing
@@ -348,7 +348,42 @@ def test_records_of_peers_that_differ_are_not_brought_together(tmp_path: Path) -
         deploy.collect(folders, tmp_path / "out")
     config = (folders[1] / "run" / "config.toml").read_text().replace("rounds = 4", "rounds = 3")
     (folders[1] / "run" / "config.toml").write_text(config)
-    assert deploy.collect(folders, tmp_path / "out")["node"].unique().to_list() == [0, 1]
+    rows, unfinished = deploy.collect(folders, tmp_path / "out")
+    assert rows["node"].unique().to_list() == [0, 1]
+    assert unfinished == {"alice": 0, "bob": 0}
+    with pytest.raises(RunError, match=r"Choose another --out\.$"):
+        deploy.collect(folders, tmp_path / "out")
+
+
+# ---- One peer, and its commands
+
+
+def test_commands_of_a_peer_say_how_things_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "node-0"))
+    crew = given(tmp_path)
+    (tmp_path / "my.toml").write_text('rounds = 3\ndataset = "own"\nseeds = 0')
+    with pytest.raises(PeerError, match=r"does not answer. It has not been started"):
+        views.status()
+    with pytest.raises(ConfigError, match=r"no data. Name them with --data"):
+        commands.run("my.toml")
+    with deploy.alone(Home("node-0")), pytest.raises(RunError, match="by another process"):
+        commands.run("my.toml")
+
+    async def to_the_end_but_one() -> None:
+        running = [Running(a) for a in crew]
+        tasks = [asyncio.create_task(r.go()) for r in running]
+        await until(lambda: running[0].status.checkpoints >= 2)
+        await cancelled(tasks)
+
+    run(to_the_end_but_one())
+    with pytest.raises(PeerError, match=r"stopped, or hangs, after round [23];"):
+        views.status()
+    run(together(crew))
+    with pytest.raises(PeerError, match=r"finished, with round 3\.$"):
+        views.status()
+    with pytest.raises(RunError, match=r"No such file or directory.*Name another file\.$"):
+        commands.export("nowhere/model.safetensors")
 
 
 # ---- Real processes

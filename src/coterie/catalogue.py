@@ -69,10 +69,10 @@ def brief(reference: str) -> str:
 def _sheet(title: str, summary: str, body: str, settings: RenderableType | None, reference: str) -> RenderableType:
     pieces: list[RenderableType] = [Text(title, style="bold"), Text(summary)]
     for paragraph in body.split("\n\n") if body else []:
-        # an equation is shown as it was written, words are set anew
+        # an equation is shown as it was written, words are set anew, and so is each item of a list
         equation = paragraph.startswith(" ")
-        words = paragraph if equation else " ".join(paragraph.split())
-        pieces += [Text(""), Text(words, no_wrap=equation, overflow="ignore" if equation else "fold")]
+        words = [paragraph] if equation else [" ".join(item.split()) for item in re.split(r"\n(?=- )", paragraph)]
+        pieces += [Text(""), *(Text(w, no_wrap=equation, overflow="ignore" if equation else "fold") for w in words)]
     pieces += [Text(""), settings] if settings else []
     pieces += [Text(f"\n{reference}", style="dim")] if reference else []
     return Group(*pieces)

@@ -252,7 +252,7 @@ def plot(
 
     frame = _several([folder, *more])
     where = Path(out or ("plots" if more else folder))
-    with disk(where):
+    with disk(where, "Choose another --out."):
         where.mkdir(parents=True, exist_ok=True)
         written = plot_all(frame, where)
         if (measures := _measures([folder, *more])) is not None:
@@ -315,8 +315,11 @@ def collect(
     """Bring the records of peers together as one run."""
     from coterie.net import deploy
 
-    frame = deploy.collect([Path(f) for f in (home, *more)], Path(out))
-    return _finish(console(), frame, Path(out))
+    frame, unfinished = deploy.collect([Path(f) for f in (home, *more)], Path(out))
+    code = _finish(console(), frame, Path(out))
+    for name, end in unfinished.items():
+        print(f"{name} has not finished: its records end with round {end}.")
+    return code
 
 
 def _peer() -> App:

@@ -105,10 +105,10 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
-    def create(self, experiment: Experiment) -> None:
+    def create(self, experiment: Experiment, cure: str = "") -> None:
         """Begin a run here; the directory must not hold one."""
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            cure = "Choose another --out, or go on with it by `coterie resume`."
+            cure = cure or "Choose another --out, or go on with it by `coterie resume`."
             raise RunError("the run directory exists", expected="a new directory", got=str(self.path), cure=cure)
         with disk(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -319,7 +319,7 @@ def environment_here() -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def disk(path: Path) -> Iterator[None]:
+def disk(path: Path, cure: str = "") -> Iterator[None]:
     """Turn a disk's refusal into an error with a cure; what was written before stays whole."""
     try:
         yield
@@ -328,8 +328,8 @@ def disk(path: Path) -> Iterator[None]:
         full = number in (errno.ENOSPC, errno.EDQUOT)
         why = os.strerror(number) if number else " ".join(str(error).split())
         what = f"the disk is full: cannot write to {path}" if full else f"cannot write to {path} ({why})"
-        cure = f"Earlier records and checkpoints are whole: mend it, then `coterie resume {path}`."
-        raise RunError(what, cure=cure) from error
+        usual = f"Earlier records and checkpoints are whole: mend it, then `coterie resume {path}`."
+        raise RunError(what, cure=cure or usual) from error
 
 
 def _system_error(text: str) -> int | None:

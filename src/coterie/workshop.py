@@ -31,6 +31,7 @@ from coterie.slots import EXTRAS, SLOTS
 from coterie.studies import SCALES, Exhibit, Harvest, Shown, matching
 
 FAILED = "failed.txt"
+AGAIN = "Mend it, then say the same command again: runs that are done are kept."
 """Stands in the folder of a task that cannot be carried out, and says why."""
 
 
@@ -129,7 +130,7 @@ def conduct(order: Order, out: Path, display: Display) -> Iterator[tuple[str, Ex
         label: {run: order.tasks(run, experiment) for run, experiment in exhibit.runs.items()}
         for label, exhibit in exhibits.items()
     }
-    with records.disk(out):
+    with records.disk(out, AGAIN):
         out.mkdir(parents=True, exist_ok=True)
     with records.RunFolder(out).lock():
         shelf = Shelf(out / "tasks")
@@ -147,7 +148,7 @@ def conduct(order: Order, out: Path, display: Display) -> Iterator[tuple[str, Ex
                     exhibit, harvest = exhibits[label], shelf.harvest(runs)
                     if not runs:
                         display.note(f"computing {label}")
-                    with records.disk(out):
+                    with records.disk(out, AGAIN):
                         shown = list(exhibit.show(harvest, out))
                     write_exhibit(out, label, exhibit, shown, cost(harvest))
                     yield label, exhibit, shown
@@ -355,7 +356,7 @@ def write_exhibit(out: Path, label: str, exhibit: Exhibit, shown: Sequence[Shown
     about = " ".join(filter(None, [exhibit.scaled, cost]))
     pieces = [f"## {heading(label, exhibit)}", *([f"*{about}*"] if about else [])]
     path = out / f"{label.replace(' ', '-')}.md"
-    with records.disk(out):
+    with records.disk(out, AGAIN):
         records.write(path, "\n\n".join([*pieces, *(_markdown(item, out) for item in shown)]).encode() + b"\n")
     return path
 
@@ -368,7 +369,7 @@ def bind(order: Order, out: Path) -> Path:
     head = "\n\n".join(filter(None, [f"# {part.summary}", f"{part.reference}." if part.reference else "", made]))
     found = [out / f"{label.replace(' ', '-')}.md" for label in replace(order, figures=(), tables=()).exhibits()]
     path = out / "README.md"
-    with records.disk(out):
+    with records.disk(out, AGAIN):
         pages = [page.read_text("utf-8").rstrip() for page in found if page.is_file()]
         records.write(path, "\n\n".join([head, *pages]).encode() + b"\n")
     return path

@@ -31,6 +31,7 @@ def init(
     from coterie.net.identity import Home, check_name
 
     card = Path(f"{check_name(name)}.peer")
+    Home.check_vacant(folder(home))
     if os.path.lexists(card):  # seen before the key is made, so that a failure leaves nothing behind
         raise PeerError(f"{card} is in the way", cure="Move it, or go to another folder.")
     if not os.access(".", os.W_OK):
@@ -128,17 +129,19 @@ def run(
     from coterie.net import deploy, peer
 
     here, done = _open(home), None
-    while done is None:
-        given = deploy.assignment(
-            layered(Path(file), {}), here, data, method, architecture, port=status_port, verbose=not quiet
-        )
-        try:
-            done = peer.run(given)
-        except peer.Introduced:
-            continue
-        except peer.Stopped:
-            print("Stopped. Go on with the same command; the model so far: `coterie peer export`.", flush=True)
-            os._exit(0)  # a training step under way is not waited for: the checkpoint of the last round stands
+    with deploy.alone(here):
+        while done is None:
+            given = deploy.assignment(
+                layered(Path(file), {}), here, data, method, architecture, port=status_port, verbose=not quiet
+            )
+            try:
+                done = peer.run(given)
+            except peer.Introduced:
+                continue
+            except peer.Stopped:
+                model = "; the model so far: `coterie peer export`" if (given.folder / peer.CHECKPOINT).exists() else ""
+                print(f"Stopped. Go on with the same command{model}.", flush=True)
+                os._exit(0)  # a training step under way is not waited for: the checkpoint of the last round stands
     last = done.row(-1, named=True)
     print(f"Finished: round {last['round']}, accuracy {last['merged_accuracy']:.3f} on the test data here.")
     print_paths({"records": given.folder / "records.parquet", "log": given.folder / "log.jsonl"})

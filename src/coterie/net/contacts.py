@@ -109,13 +109,14 @@ class Contacts:
 
     def alive(self, link: Link, alive: bool) -> None:
         """The neighbour is there, or gone."""
-        if alive != link.status.alive:
-            if alive:
-                link.status.last_error = ""  # it is over
-            say(
-                self.log, logging.INFO, "neighbour is there" if alive else "neighbour is gone", neighbour=link.card.name
-            )
-        link.status.alive = self.desk.neighbours[link.number].alive = alive
+        known = self.desk.neighbours[link.number]
+        if alive and not known.alive:
+            link.status.last_error = ""  # it is over
+            say(self.log, logging.INFO, "neighbour is there", neighbour=link.card.name)
+        elif known.alive and not alive:
+            level = logging.INFO if known.finished or self.finished else logging.WARNING
+            say(self.log, level, "neighbour is gone", neighbour=link.card.name)
+        link.status.alive = known.alive = alive
         self.desk.changed.set()
 
     def trouble(self, link: Link, text: str) -> None:

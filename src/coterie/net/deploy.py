@@ -1,6 +1,8 @@
 """A peer on a machine of its own: its own data, and the neighbours it was introduced to."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,13 +20,23 @@ from coterie.graph import Graph
 from coterie.initialisers import Origin
 from coterie.net.agreement import shared
 from coterie.net.identity import Home
-from coterie.net.peer import CHECKPOINT, Assignment, kept_measures, kept_rows, load_checkpoint
+from coterie.net.peer import CHECKPOINT, WHOLE, Assignment, kept_measures, kept_rows, load_checkpoint
 from coterie.randomness import key
 from coterie.slots import as_table, choice, resolve
 from coterie.world import believed_size, build, gain, load_samples, mends, network
 
 RUN = "run"
 """The folder in a peer's home with its configuration, checkpoint, records, status and log."""
+
+
+@contextlib.contextmanager
+def alone(home: Home) -> Iterator[None]:
+    """Be the only process of the peer that lives in `home`."""
+    folder = home.path / RUN
+    with records.disk(folder, WHOLE):
+        folder.mkdir(parents=True, exist_ok=True)
+    with records.RunFolder(folder).lock():
+        yield
 
 
 def assignment(
@@ -39,17 +51,20 @@ def assignment(
     """What the peer that lives in `home` is to do."""
     name, settings = _one(experiment, method)
     _check(settings)
+    own = as_table(settings.dataset)
     if data is not None:
-        own = as_table(settings.dataset)
         own = own if own["name"] == "own" else {"name": "own"}
         settings = Experiment(**{**settings.model_dump(), "dataset": {**own, "path": str(Path(data).resolve())}})
         (settings,) = settings.resolved.values()
+    elif own["name"] == "own" and not own.get("path"):
+        cure = "Name them with --data; `coterie show dataset own` tells the kinds."
+        raise ConfigError("this peer has no data", cure=cure)
     (seed,) = settings.seeds
     neighbours = sorted(home.neighbours)
     if not neighbours:
         raise PeerError("this peer has no neighbours", cure="Add some with `coterie peer add NAME.peer`.")
     folder = home.path / RUN
-    with records.disk(folder):
+    with records.disk(folder, WHOLE):
         folder.mkdir(parents=True, exist_ok=True)
         records.write(folder / "config.toml", records.frozen(settings).encode())
     engine = Engine(**{k: v for k, v in as_table(settings.engine).items() if k != "name"})
@@ -158,9 +173,20 @@ def export(home: Home, path: Path) -> dict[str, str]:
             tensors[name] = source[at : at + size].reshape(shape).clone()
             at += size
     said = {k: about[k] for k in ("model", "method", "round")} | {"peer": home.name}
-    with records.disk(path):
+    with records.disk(path, "Name another file."):
         records.write(path, save(tensors, said))
     return said
+
+
+def last_words(home: Path) -> str:
+    """What is known of a peer that does not answer."""
+    found = home / RUN / CHECKPOINT
+    if not found.exists():
+        return "It has not been started, or has not come to the end of a round: `coterie peer run`."
+    about, _, _ = load_checkpoint(found)
+    if (home / RUN / "records.parquet").is_file():
+        return f"It has finished, with round {about['round']}."
+    return f"It has stopped, or hangs, after round {about['round']}; `coterie peer run` goes on."
 
 
 def _check_agreement(folders: dict[str, Path]) -> None:
@@ -183,8 +209,11 @@ def _agreed(settings: Experiment) -> dict[str, str]:
     return shared(settings, seed=settings.seeds[0], **{f"engine.{k}": engine.get(k) for k in ("mode", "half")})
 
 
-def collect(folders: list[Path], out: Path) -> pl.DataFrame:
-    """Bring the records of peers together as one run; nodes are numbered in the order of the peers' names."""
+def collect(folders: list[Path], out: Path) -> tuple[pl.DataFrame, dict[str, int]]:
+    """Bring the records of peers together as one run; nodes are numbered in the order of the peers' names.
+
+    Gives the records, and the last round of each peer that has not come to the end.
+    """
     found: dict[str, tuple[pl.DataFrame, Path]] = {}
     measured: dict[str, pl.DataFrame] = {}
     for folder in folders:
@@ -208,11 +237,12 @@ def collect(folders: list[Path], out: Path) -> pl.DataFrame:
         if name in measured
     ]
     measures = pl.concat(numbered).sort("round", "node", maintain_order=True) if numbered else None
-    run = records.RunFolder(out)
-    run.create(records.configuration(folders[0] / RUN))
-    with records.disk(out):
+    run, settings, another = records.RunFolder(out), records.configuration(folders[0] / RUN), "Choose another --out."
+    run.create(settings, another)
+    with records.disk(out, another):
         for (method, seed), part in whole.group_by("method", "seed", maintain_order=True):
             mine = (pl.col("method") == method) & (pl.col("seed") == seed)
             run.finish(str(method), int(seed), part, None if measures is None else measures.filter(mine))
         records.write(out / "peers.json", json.dumps(dict(enumerate(sorted(found))), indent=1).encode())
-    return whole
+    ends = {name: int(rows["round"].max()) for name, (rows, _) in sorted(found.items())}  # type: ignore[arg-type]
+    return whole, {name: end for name, end in ends.items() if end < settings.rounds}

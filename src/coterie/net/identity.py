@@ -95,11 +95,7 @@ class Home:
     @classmethod
     def create(cls, path: str | os.PathLike[str], name: str, listen: str, address: str | None = None) -> "Home":
         """Make a peer with a fresh key; an identity that is there already stays as it is."""
-        folder = Path(path)
-        for file in ("key.pem", "certificate.pem", "peer.toml"):
-            if os.path.lexists(folder / file):
-                cure = "Name another folder with --home; to renew the key, `coterie peer rotate`."
-                raise PeerError("a peer lives here already", got=str(folder / file), cure=cure)
+        folder = cls.check_vacant(path)
         key = new_key()
         card = Card(check_name(name), address or _reachable(listen), (certify(key, name),))
         split_address(listen)
@@ -110,6 +106,16 @@ class Home:
         # Last: without it nobody lives here.
         _write(folder / "peer.toml", f'name = "{name}"\nlisten = "{listen}"\naddress = "{card.address}"\n')
         return cls(folder)
+
+    @staticmethod
+    def check_vacant(path: str | os.PathLike[str]) -> Path:
+        """The folder, in which no peer may live yet."""
+        folder = Path(path)
+        for file in ("key.pem", "certificate.pem", "peer.toml"):
+            if os.path.lexists(folder / file):
+                cure = "Name another folder with --home; to renew the key, `coterie peer rotate`."
+                raise PeerError("a peer lives here already", got=str(folder / file), cure=cure)
+        return folder
 
     @property
     def rotating(self) -> bool:

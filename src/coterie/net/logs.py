@@ -19,6 +19,9 @@ FILE = "log.jsonl"
 LARGEST, FILES = 10_000_000, 3
 """How large a log may grow, and how many of that size there are before the oldest is dropped."""
 
+END = "cannot go on"
+"""The event of an error that ends a peer: in the log alone, because whoever started the peer tells it."""
+
 LINE = 200
 """How many characters of a text from elsewhere are kept."""
 
@@ -47,6 +50,7 @@ def setup(folder: Path, name: str, verbose: bool, screen: bool = True) -> loggin
         shown = _Screen()
         shown.setLevel(logging.INFO if verbose else logging.WARNING)
         shown.setFormatter(_Short(name))
+        shown.addFilter(lambda record: record.getMessage() != END)
         logger.addHandler(shown)
     return logger
 
@@ -73,13 +77,13 @@ class Tail:
 
 
 def _warning(line: bytes) -> str | None:
-    """A line of the log in words, if it is a warning or an error."""
+    """A line of the log in words, if it is a warning or an error that nobody else tells."""
     try:
         entry = json.loads(line)
         peer, level, event = (str(entry.pop(key)) for key in ("peer", "level", "event"))
     except (ValueError, KeyError, AttributeError):
         return None
-    if level not in ("warning", "error", "critical"):
+    if level not in ("warning", "error", "critical") or event == END:
         return None
     entry = {name: value for name, value in entry.items() if name not in ("time", "where")}
     return f"{peer}: {level}: {_sentence(event, entry)}"

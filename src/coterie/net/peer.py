@@ -44,6 +44,7 @@ LINGER = 15.0
 """Seconds, at least, that a peer which has finished stays for neighbours who have not."""
 SUMS = 2
 """Pieces of memory for sums that are kept between rounds: of the round under way, and of the next."""
+WHOLE = "What was written before is whole: mend it, then start the peer again."
 LATE = 1.5
 """Seconds that a peer waits for the rest of its neighbours once it sees that the others have gone on without it."""
 
@@ -171,7 +172,7 @@ class Running:
             raise
         except Exception as error:
             self.status.add_error(error)
-            say(self.log, logging.ERROR, "cannot go on", error=error)
+            say(self.log, logging.ERROR, logs.END, error=error)
             raise
         finally:
             for task in (working, stopping):
@@ -340,7 +341,7 @@ class Running:
         state = self.node.snapshot()
         if self.measures is not None:
             state[MEASURES] = _packed(self.measures)
-        with records.disk(self.a.folder):
+        with records.disk(self.a.folder, WHOLE):
             records.write(self._file, save(state, about))
 
     @property
@@ -370,7 +371,7 @@ class Running:
         return int(about["round"])
 
     def _write_records(self) -> None:
-        with records.disk(self.a.folder):
+        with records.disk(self.a.folder, WHOLE):
             if self.measures is not None:
                 records.write_frame(self.a.folder / records.MEASURED, self.measures)
             records.write_frame(self.a.folder / "records.parquet", self.rows)

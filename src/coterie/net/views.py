@@ -15,7 +15,7 @@ def status(
     json: Annotated[bool, Parameter(help="all that is known, for other programs", negative=())] = False,
 ) -> int:
     """Show how the peer on this machine is doing, and its neighbours."""
-    from coterie.net.status import read, table
+    from coterie.net.status import read, table  # and not what needs torch: this is asked often
 
     place = folder(home)
     if not (place / "peer.toml").is_file():
@@ -23,7 +23,9 @@ def status(
         raise PeerError("no peer lives here", expected="a folder with peer.toml", got=str(place), cure=cure)
     known = read(place / "run")
     if known is None:
-        raise PeerError(f"the peer in {place} does not answer", cure="It has not been started, or it has stopped.")
+        from coterie.net.deploy import last_words
+
+        raise PeerError(f"the peer in {place} does not answer", cure=last_words(place))
     if json:
         from json import dumps
 
