@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+import torch
 
 from coterie import records
 from coterie.engines.peer import Fleet, free_ports
@@ -283,26 +284,32 @@ def test_adding_a_neighbour_on_one_side_lets_nobody_in(tmp_path: Path) -> None:
 # ---- Neighbours who come and go
 
 
-async def life(experiment: Experiment, home: Home, lives: list[Running]) -> pl.DataFrame:
+async def life(experiment: Experiment, home: Home, lives: list[Running], architecture: int = 0) -> pl.DataFrame:
     """What `coterie peer run` does."""
     while True:
-        lives.append(Running(deploy.assignment(experiment, home, None, None, 0, port=0, verbose=False)))
+        lives.append(Running(deploy.assignment(experiment, home, None, None, architecture, port=0, verbose=False)))
         with suppress(Introduced):
             return await lives[-1].go()
 
 
-def test_a_running_peer_notices_who_is_introduced_and_who_is_removed(tmp_path: Path) -> None:
+def household(folder: Path) -> tuple[Home, Home, Home]:
+    """Alice knows bob, who knows alice; carol knows alice, who does not know carol yet."""
     names = ("alice", "bob", "carol")
     ports = free_ports(len(names))
     alice, bob, carol = (
-        Home.create(tmp_path / name, name, f"127.0.0.1:{port}") for name, port in zip(names, ports, strict=True)
+        Home.create(folder / name, name, f"127.0.0.1:{port}") for name, port in zip(names, ports, strict=True)
     )
     for one, other in ((alice, bob), (bob, alice), (carol, alice)):
         one.add(other.card)
+    return alice, bob, carol
+
+
+def test_a_running_peer_notices_who_is_introduced_and_who_is_removed(tmp_path: Path) -> None:
+    alice, bob, carol = household(tmp_path)
     experiment = Experiment(**{**TINY, "rounds": 60, "engine": {"name": "peer", "deadline": 5.0, "wait": 30.0}})
 
     async def scene() -> None:
-        lives: dict[str, list[Running]] = {name: [] for name in names}
+        lives: dict[str, list[Running]] = {home.name: [] for home in (alice, bob, carol)}
         tasks = [asyncio.create_task(life(experiment, home, lives[home.name])) for home in (alice, bob)]
         await until(lambda: lives["alice"] and lives["alice"][0].status.round >= 2)
         alice.add(carol.card)
@@ -317,6 +324,36 @@ def test_a_running_peer_notices_who_is_introduced_and_who_is_removed(tmp_path: P
         await cancelled(tasks)
 
     run(scene())
+
+
+def test_notes_on_a_neighbour_stay_its_own_whoever_comes_and_goes(tmp_path: Path) -> None:
+    """A protocol that keeps things by number, among peers that number only those they know."""
+    alice, bob, carol = household(tmp_path)
+    models = [{"name": "mlp", "sizes": [8]}, {"name": "mlp", "sizes": [12]}]
+    desa = {"protocol": {"name": "desa", "ipc": 1, "steps": 1}, "rule": "isolation", "model": models}
+    experiment = Experiment(**{**TINY, **desa, "rounds": 60, "engine": {"name": "peer", "deadline": 5.0, "wait": 30.0}})
+    lives: dict[str, list[Running]] = {home.name: [] for home in (alice, bob, carol)}
+
+    async def scene() -> None:
+        alice.add(carol.card)
+        tasks = [asyncio.create_task(life(experiment, home, lives[home.name])) for home in (alice, bob)]
+        tasks.append(asyncio.create_task(life(experiment, carol, lives["carol"], architecture=1)))
+        await until(lambda: lives["alice"] and lives["alice"][0].status.round >= 3)
+        alice.remove("bob")
+        await until(lambda: len(lives["alice"]) == 2 and lives["alice"][1].status.round >= 8)
+        await cancelled(tasks)
+
+    run(scene())
+    notes, own = lives["alice"][1].node.notes, lives["carol"][-1].node.notes
+    assert lives["alice"][1].a.numbers == {"carol": 2}
+    torch.testing.assert_close(notes["anchors 2"], own["anchors 0"])
+    assert notes["holds"].tolist() == [1, 2]  # who is gone may come back, and has them
+
+
+def test_a_protocol_that_counts_all_nodes_is_not_for_peers_that_know_a_few(tmp_path: Path) -> None:
+    alice, *_ = household(tmp_path)
+    with pytest.raises(ConfigError, match=r"protocol relay needs everyone's number.*local = True"):
+        deploy.assignment(Experiment(**{**TINY, "protocol": "relay"}), alice, None, None, 0, port=0, verbose=False)
 
 
 def test_a_card_that_cannot_be_read_stops_nobody(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ from coterie.world import believed_size, build, gain, load_samples, mends, netwo
 
 RUN = "run"
 """The folder in a peer's home with its configuration, checkpoint, records, status and log."""
+NUMBERS = "numbers.json"
+"""In it: what number each neighbour has here."""
 
 
 @contextlib.contextmanager
@@ -67,14 +69,15 @@ def assignment(
     with records.disk(folder, WHOLE):
         folder.mkdir(parents=True, exist_ok=True)
         records.write(folder / "config.toml", records.frozen(settings).encode())
+        numbers = _numbers(folder, neighbours)
     engine = Engine(**{k: v for k, v in as_table(settings.engine).items() if k != "name"})
     return Assignment(
         method=name,
         settings=settings,
         seed=seed,
-        world=_world(settings, seed, home.name, len(neighbours), architecture),
+        world=_world(settings, seed, home.name, numbers, architecture),
         node=0,
-        numbers={neighbour: 1 + i for i, neighbour in enumerate(neighbours)},
+        numbers=numbers,
         home=home,
         folder=folder,
         timing=engine.timing,
@@ -85,6 +88,19 @@ def assignment(
         verbose=verbose,
         introduced=True,
     )
+
+
+def _numbers(folder: Path, neighbours: list[str]) -> dict[str, int]:
+    """The neighbours' numbers, which each keeps for good: what a checkpoint says of a number is said of a neighbour."""
+    path = folder / NUMBERS
+    with records.undamaged(path, "Remove it, and the checkpoint beside it, to begin again."):
+        known: dict[str, int] = json.loads(path.read_bytes()) if path.exists() else {}
+        last = max(known.values(), default=0)
+    new = [name for name in neighbours if name not in known]
+    if new:
+        known |= {name: last + i for i, name in enumerate(new, 1)}
+        records.write(path, json.dumps(known, indent=1).encode())
+    return {name: known[name] for name in neighbours}
 
 
 def _one(experiment: Experiment, method: str | None) -> tuple[str, Experiment]:
@@ -111,12 +127,13 @@ def _check(settings: Experiment) -> None:
     if settings.faults(0).fails:
         cure = "Remove links, presence, joins and leaves: real networks fail by themselves; `coterie up` has them."
         raise ConfigError("faults are injected where the whole network is known", cure=cure)
-    if getattr(choice("protocol", settings.protocol).make(), "keeps", True):  # type: ignore[arg-type]
-        cure = 'Set protocol = "neighbourhood"; `coterie up` and `coterie run` have the others.'
-        raise ConfigError("this protocol needs everyone's number, and peers know only their neighbours", cure=cure)
+    if not getattr(choice("protocol", settings.protocol).make(), "local", False):  # type: ignore[arg-type]
+        cure = "`coterie up` and `coterie run` have it; one of your own that needs only neighbours says `local = True`."
+        name = as_table(settings.protocol)["name"]
+        raise ConfigError(f"protocol {name} needs everyone's number, and peers know their neighbours", cure=cure)
 
 
-def _world(settings: Experiment, seed: int, name: str, neighbours: int, architecture: int) -> World:
+def _world(settings: Experiment, seed: int, name: str, numbers: dict[str, int], architecture: int) -> World:
     """The world as one peer sees it: itself is node 0, its neighbours come after, and their data are unknown."""
     models = settings.model if isinstance(settings.model, list) else [settings.model]
     if not 0 <= architecture < len(models):
@@ -124,7 +141,8 @@ def _world(settings: Experiment, seed: int, name: str, neighbours: int, architec
     alone = settings.model_copy(update={"nodes": 1, "partition": resolve("partition", "iid"), "pooled": False})
     alone = alone.model_copy(update={"topology": resolve("topology", "complete"), "model": models[architecture]})
     own = build(alone, load_samples(settings), seed, ask=False)
-    graph = Graph.from_edges(1 + neighbours, [(0, 1 + i) for i in range(neighbours)])
+    others = max(numbers.values())  # some of them may be neighbours no more
+    graph = Graph.from_edges(1 + others, [(0, number) for number in numbers.values()])
     nothing = np.array([], np.int64)
     distinct = [m for i, m in enumerate(models) if m not in models[:i]]
     mine = distinct.index(models[architecture])
@@ -133,14 +151,14 @@ def _world(settings: Experiment, seed: int, name: str, neighbours: int, architec
         seed=key(seed, f"peer {name}") >> 1,
         models=tuple(choice("model", m) for m in distinct),  # type: ignore[arg-type]
         groups=tuple(np.array([0]) if g == mine else nothing for g in range(len(distinct))),
-        train=(own.job.train[0], *[nothing] * neighbours),
-        validation=(own.job.validation[0], *[nothing] * neighbours),
+        train=(own.job.train[0], *[nothing] * others),
+        validation=(own.job.validation[0], *[nothing] * others),
         degree=graph.degree,
-        labels=own.job.labels.expand(1 + neighbours, -1),
+        labels=own.job.labels.expand(1 + others, -1),
     )
     shrinks = _gain(own, settings, seed)
     origin = Origin(seed, key(0, f"peer {name}") >> 1, shrinks)
-    return replace(own, job=job, graph=graph, gains=np.full(1 + neighbours, shrinks), origin=origin)
+    return replace(own, job=job, graph=graph, gains=np.full(1 + others, shrinks), origin=origin)
 
 
 def _gain(own: World, settings: Experiment, seed: int) -> float:

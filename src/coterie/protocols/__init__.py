@@ -4,8 +4,9 @@ A protocol is one generator per node per round. It yields what to do and is hand
 touches no tensor, so the simulator, the in-memory peers and a real network run it unchanged. Rounds are closed: what is
 sent in a round is received in it, or lost. A protocol that only merges what it receives says `keeps = False`: then a
 peer need not keep its neighbours' models, but adds them up as they arrive. `tags` names all it uses, if it says so: a
-peer takes nothing else in. A protocol whose settings do not suit every number of
-nodes, or nodes that come and go, says so in `fits(nodes, passing)`.
+peer takes nothing else in. One to which the numbers of nodes are names of one's neighbours and no more says
+`local = True`: then peers that know nobody else can follow it, too. A protocol whose settings do not suit every number
+of nodes, or nodes that come and go, says so in `fits(nodes, passing)`.
 
 What is to be done with tensors beyond training and merging stands in methods of the protocol's own, its exercises:
 engines call them where the node lives, with all that the node has (`coterie.lessons.Student`), and make packets of what

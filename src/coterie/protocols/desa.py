@@ -38,7 +38,7 @@ class DESA:
     teaching: float = 1.0
     temperature: float = 20.0
 
-    tags = ("anchors", "logits")
+    local, tags = True, ("anchors", "logits")
 
     def __post_init__(self) -> None:
         if min(self.ipc, self.width) < 1 or self.steps < 0 or self.temperature <= 0:

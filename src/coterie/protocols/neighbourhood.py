@@ -15,7 +15,7 @@ class Neighbourhood:
     Reference: Valerio et al., Coordination-free Decentralised Federated Learning on Complex Networks, 2023, Algorithm 1
     """
 
-    keeps, tags = False, ("start", "model", "start answer", "model answer")
+    keeps, local, tags = False, True, ("start", "model", "start answer", "model answer")
 
     def round(self, place: Place, rule: Rule, start: str) -> Round:
         if place.round == 1 and start == "merge":
