@@ -10,6 +10,7 @@ from coterie import records, runner
 from coterie.parts import find, names
 from coterie.report.sheets import Sheet
 from coterie.report.statistics import Interval
+from coterie.report.tables import UNKNOWN
 from coterie.studies import SCALES, Exhibit, Harvest
 from coterie.studies._leaving import between, exponent, leaving_times
 from coterie.studies._racing import (
@@ -20,14 +21,35 @@ from coterie.studies._racing import (
     of_best,
     of_own,
     of_reference,
+    pairs_sheet,
     times_sheet,
 )
 from small import LOOP
 
 SHOWN: dict[str, tuple[str, ...]] = {
     "initialisation": ("figure 3g", "figure 4", "figure 5", "figure 7", "figure 9b", "figure 10", "figure start"),
-    "decdiff": ("table II", "table III", "table IV", "table cost", "figure 1", "figure 3", "figure 4", "figure 6"),
-    "dechw": ("table I", "table II", "table III", "table V", "table VI", "table cost", "figure 2", "figure 3"),
+    "decdiff": (
+        "table II",
+        "table III",
+        "table IV",
+        "table cost",
+        "table pairs",
+        "figure 1",
+        "figure 3",
+        "figure 4",
+        "figure 6",
+    ),
+    "dechw": (
+        "table I",
+        "table II",
+        "table III",
+        "table V",
+        "table VI",
+        "table cost",
+        "table pairs",
+        "figure 2",
+        "figure 3",
+    ),
 }
 """Some of each: all would take minutes."""
 ALSO = {"decdiff": ("figure 5", "figure bytes"), "dechw": ("figure 1", "figure 4", "figure 6", "figure 7", "figure 9")}
@@ -143,6 +165,24 @@ def test_seeds_that_diverged_are_counted_and_not_averaged() -> None:
     sheet = accuracy_sheet("t", {"data": records}, names, {})
     assert sheet.headings == ["method", "data"]
     assert sheet.rows == [["All", "0.800"], ["Some", "0.800 (1/2)"], ["None", "0.200 (diverged)"]]
+
+
+def test_methods_are_compared_seed_by_seed() -> None:
+    def seed(number: int, ahead: float) -> pl.DataFrame:
+        slow = [(0, 3.0, 0.1, 0), (5, 2.0, 0.2 * number, 0), (10, 1.0, 0.4, 0)]
+        fast = [(0, 3.0, 0.1, 0), (5, 2.0, 0.2 * number + ahead, 0), (10, 1.0, 0.4 + ahead, 0)]
+        return curves(slow=slow, fast=fast, broken=slow[:2]).with_columns(seed=pl.lit(number))
+
+    names = {"slow": "Slow", "fast": "Fast", "broken": "Broken"}
+    sheet = pairs_sheet("t", {"data": pl.concat([seed(1, 0.1), seed(2, 0.1)])}, names, [("fast", "slow")])
+    assert sheet.headings == ["accuracy", "data, all rounds", "data, last round"]
+    assert sheet.rows == [["Fast − Slow", "+0.075 ± 0.000 (2/2)", "+0.100 ± 0.000 (2/2)"]]
+    once = {"one": seed(1, -0.1)}
+    pairs = [("fast", "slow"), ("broken", "slow")]
+    assert pairs_sheet("t", once, names, pairs).rows == [
+        ["Fast − Slow", "-0.075 (0/1)", "-0.100 (0/1)"],
+        ["Broken − Slow", UNKNOWN, UNKNOWN],  # it never came to the end
+    ]
 
 
 def test_rounds_to_evaluate_include_the_first_and_the_last() -> None:

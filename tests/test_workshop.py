@@ -99,10 +99,13 @@ def test_the_command_writes_a_page_of_all_that_was_shown(
 ) -> None:
     out = str(tmp_path / "out")
     assert main(["study", study, "--scale", "smoke", "--figure", "1", "--out", out]) == 0
-    assert main(["study", study, "--scale", "smoke", "--table", "I", "--jobs", "1", "--out", out]) == 0
+    assert (
+        main(["study", study, "--scale", "smoke", "--table", "I", "--seeds", "0-1", "--jobs", "1", "--out", out]) == 0
+    )
     page = (tmp_path / "out" / "README.md").read_text()
     assert page.index("## Table I: rows") < page.index("## Figure 1a: a figure")
     assert "Nobody, Nowhere, 2024" in page
+    assert "--scale smoke --seeds 0,1`" in page
     assert "| decavg | 24 |" in page
     assert "4 runs" in page
     assert "3 runs to do, 1 kept" in capsys.readouterr().out

@@ -364,7 +364,8 @@ def write_exhibit(out: Path, label: str, exhibit: Exhibit, shown: Sequence[Shown
 def bind(order: Order, out: Path) -> Path:
     """One page of all exhibits that have been shown so far in this folder, in the order of the study."""
     part, here = find("studies", order.study), records.environment_here()
-    command = f"coterie study {order.study} --scale {order.scale}"
+    seeds = "" if order.seeds is None else f" --seeds {','.join(map(str, order.seeds))}"
+    command = f"coterie study {order.study} --scale {order.scale}{seeds}"
     made = f"Made by `{command}` with Coterie {_version()} and PyTorch {here['torch']} on {here['cores']} cores."
     head = "\n\n".join(filter(None, [f"# {part.summary}", f"{part.reference}." if part.reference else "", made]))
     found = [out / f"{label.replace(' ', '-')}.md" for label in replace(order, figures=(), tables=()).exhibits()]

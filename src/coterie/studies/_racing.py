@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
 import polars as pl
 
 from coterie.experiment import Experiment
@@ -125,6 +126,41 @@ def bytes_sheet(
         [[*row, humanise(whole[row[0]])] for row in sheet.rows],
         [*sheet.notes, "Bytes of the round itself are counted; those of estimating a gain by gossip are not."],
     )
+
+
+def pairs_sheet(title: str, frames: Frames, names: Mapping[str, str], pairs: Sequence[tuple[str, str]]) -> Sheet:
+    """How far one method is ahead of another, seed by seed: what a seed gives both, its network and data, drops out."""
+    rows = []
+    for one, other in pairs:
+        cells = []
+        for records in frames.values():
+            first, second = (_by_seed(records, method) for method in (one, other))
+            both = first.join(second, on="seed", suffix=" of the other")
+            cells += [_ahead(both[what] - both[f"{what} of the other"]) for what in ("mean", "last")]
+        rows.append([f"{names[one]} − {names[other]}", *cells])
+    heads = (f"{column}, {what}" for column in frames for what in ("all rounds", "last round"))
+    notes = ["Means over seeds ± 95 % interval; in brackets in how many of them the first was ahead."]
+    return Sheet(title, ["accuracy", *heads], rows, notes)
+
+
+def _by_seed(records: pl.DataFrame, method: str) -> pl.DataFrame:
+    """The accuracy of each seed that came to the end, over all rounds, evenly, and in the last."""
+    curves = per_seed(records.filter(pl.col("method") == method), "test_accuracy")
+    end = records["round"].max()
+    areas = [
+        (seed, np.trapezoid(curve["value"], curve["round"]) / end, curve["value"][-1])
+        for (seed,), curve in curves.group_by("seed", maintain_order=True)
+        if curve["round"][-1] == end
+    ]
+    return pl.DataFrame(areas, schema={"seed": pl.Int64, "mean": pl.Float64, "last": pl.Float64}, orient="row")
+
+
+def _ahead(differences: pl.Series) -> str:
+    if differences.is_empty():
+        return UNKNOWN
+    mean, half = mean_ci(differences)
+    interval = "" if math.isnan(half) else f" ± {half:.3f}"
+    return f"{mean:+.3f}{interval} ({(differences > 0).sum()}/{len(differences)})"
 
 
 def _until(

@@ -21,6 +21,7 @@ from coterie.studies._racing import (
     labelled,
     lasting,
     of_reference,
+    pairs_sheet,
     times_sheet,
 )
 from coterie.world import load_samples, network
@@ -92,6 +93,7 @@ def decdiff(scale: Scale) -> dict[str, Exhibit]:
         "table III": exhibit("ablation: the step and the teacher", _ablation),
         "table IV": exhibit("rounds to a share of the centralised accuracy", _times),
         "table cost": exhibit("bytes a node has sent by then", _bytes),
+        "table pairs": exhibit("who is ahead of whom, seed by seed", _pairs),
         "figure 1": _disruption(scale),
         "figure 3": Exhibit("the network", lambda _, folder: [_graph(runs, folder)], scaled=scaled),
         "figure 4": Exhibit(
@@ -176,6 +178,13 @@ def _bytes(found: Harvest, folder: Path) -> list[Shown]:
         bytes_sheet(f"{name}: sent by a node until a share of the centralised accuracy", records, NAMES, LEVELS, goal)
         for name, records in found.records.items()
     ]
+
+
+def _pairs(found: Harvest, folder: Path) -> list[Shown]:
+    pairs = [("decdiff", "dechetero"), ("decdiff-vt", "decdiff"), ("decdiff-vt", "dechetero"), ("decdiff-vt", "cfa")]
+    pairs += [("dechetero", "cfa"), ("dechw", "decdiff-vt"), ("gain-decavg", "dechw"), ("variance-corrected", "dechw")]
+    pairs += [("variance-corrected", "gain-decavg")]
+    return [pairs_sheet("Differences in test accuracy", found.records, NAMES, pairs)]
 
 
 def _curves(found: Harvest, folder: Path, column: str, x: Any) -> list[Shown]:

@@ -24,6 +24,7 @@ from coterie.studies._racing import (
     lasting,
     of_best,
     of_own,
+    pairs_sheet,
     times_sheet,
 )
 from coterie.studies.decdiff import allocations
@@ -72,6 +73,7 @@ def dechw(scale: Scale) -> dict[str, Exhibit]:
         "table V": exhibit("rounds to absolute levels", _to_levels),
         "table VI": exhibit("rounds to a share of a method's own greatest accuracy", _to_own),
         "table cost": exhibit("bytes a node has sent by then", _bytes),
+        "table pairs": exhibit("who is ahead of whom, seed by seed", _pairs),
         "table iid": _alike(easy, scaled),
         "figure 1": exhibit("averaging with and without a common start, and DecHW", _start, hard),
         "figure 2": _curvature(scaled, easy),
@@ -187,6 +189,14 @@ def _bytes(found: Harvest, folder: Path) -> list[Shown]:
         )
         for run, records in found.records.items()
     ]
+
+
+def _pairs(found: Harvest, folder: Path) -> list[Shown]:
+    pairs = [("dechw", m) for m in ("decdiff-vt", "cfa", "dechetero")] + [("decdiff-vt", "cfa")]
+    pairs += [("decdiff-vt", "dechetero"), ("dechw-lite", "dechw"), ("gain-decavg", "dechw")]
+    pairs += [("variance-corrected", "dechw"), ("variance-corrected", "gain-decavg")]
+    frames = {_column(run): records for run, records in found.records.items()}
+    return [pairs_sheet("Differences in test accuracy", frames, NAMES, pairs)]
 
 
 def _alike(runs: Mapping[str, Experiment], scaled: str) -> Exhibit:
