@@ -12,7 +12,7 @@ import pytest
 from coterie.cli import main
 from coterie.experiment import Experiment
 from coterie.studies import matching
-from coterie.workshop import FAILED, Order, conduct
+from coterie.workshop import FAILED, Order, Shelf, conduct
 
 STUDY = '''
 from coterie.experiment import Experiment
@@ -92,6 +92,21 @@ def test_runs_are_shared_between_exhibits_and_kept(study: str, tmp_path: Path) -
     list(conduct(Order(study, "smoke", tables=["i"], seeds=(0, 7)), tmp_path / "out", more))
     assert more.begun == ["run: decavg, seed 7", "run: isolation, seed 7"]
     assert more.kept == 2
+
+
+def test_a_task_counts_once_its_process_says_so(study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its records may be there already, while it is still writing beside them."""
+    asked: set[str] = set()
+
+    def holds(shelf: Shelf, key: str) -> bool:
+        before = key in asked
+        asked.add(key)
+        return before
+
+    monkeypatch.setattr(Shelf, "holds", holds)
+    shown = list(conduct(Order(study, "smoke", jobs=1), tmp_path / "out", Noted()))
+    rows = next(items[0].rows for label, _, items in shown if label == "table I")  # type: ignore[union-attr]
+    assert rows == [["decavg", "24"], ["isolation", "24"]]
 
 
 def test_the_command_writes_a_page_of_all_that_was_shown(

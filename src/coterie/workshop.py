@@ -137,13 +137,14 @@ def conduct(order: Order, out: Path, display: Display) -> Iterator[tuple[str, Ex
         every: dict[str, Task] = {}
         for task in (t for runs in wanted.values() for tasks in runs.values() for t in tasks.values()):
             every.setdefault(task.key, task)
-        left = {key: task for key, task in every.items() if not shelf.holds(key)}
+        ready = {key for key in every if shelf.holds(key)}  # others count once their process has nothing left to write
+        left = {key: task for key, task in every.items() if key not in ready}
         waiting = dict(wanted)
 
         def complete(rest: bool = False) -> Iterator[tuple[str, Exhibit, list[Shown]]]:
             for label, runs in list(waiting.items()):
                 # what needs no run is computed here, and would keep the runs of the others waiting
-                if (runs or rest) and all(shelf.holds(t.key) for tasks in runs.values() for t in tasks.values()):
+                if (runs or rest) and all(t.key in ready for tasks in runs.values() for t in tasks.values()):
                     del waiting[label]
                     exhibit, harvest = exhibits[label], shelf.harvest(runs)
                     if not runs:
@@ -162,7 +163,8 @@ def conduct(order: Order, out: Path, display: Display) -> Iterator[tuple[str, Ex
             len(every) - len(left),
         )
         try:
-            for _ in _carry_out(left, shelf, order, display):
+            for key in _carry_out(left, shelf, order, display):
+                ready.add(key)
                 yield from complete()
             yield from complete(rest=True)
         finally:
@@ -185,7 +187,7 @@ class Shelf:
         found: dict[str, pl.DataFrame] = {}
         measured: dict[str, pl.DataFrame] = {}
         for run, tasks in runs.items():
-            for task in tasks.values():  # a process may have ended just before it did so
+            for task in tasks.values():  # an earlier process may have ended just before it did so
                 records.RunFolder(self.path / task.key).collect()
             frames = [self._read(t, method, records.load) for (method, _), t in tasks.items()]
             found[run] = pl.concat([records.empty(), *frames])
