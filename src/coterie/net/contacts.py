@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from coterie.net.agreement import Agreement
 from coterie.net.desk import Desk
 from coterie.net.identity import Card, Home
-from coterie.net.logs import say
+from coterie.net.logs import clean, say
 from coterie.net.status import Neighbour, Status
 from coterie.net.wire import CHUNK, VERSION, Refused
 from coterie.net.wire_pb2 import Hello, Welcome
@@ -121,17 +121,18 @@ class Contacts:
 
     def trouble(self, link: Link, text: str) -> None:
         """Something went wrong with a neighbour; what goes on going wrong is logged once."""
+        text = clean(text)
         if text != link.status.last_error:
             say(self.log, logging.INFO, "trouble", neighbour=link.card.name, error=text)
-        link.status.last_error = text[:200]
+        link.status.last_error = text
 
     def disagree(self, link: Link, reason: str) -> None:
         """A neighbour has other settings: nothing will come of it until somebody changes them."""
-        text = f"{link.card.name} and I do not agree: {reason}"
+        text = clean(f"{link.card.name} and I do not agree: {reason}")
         if text != link.status.last_error:
             self.status.add_error(text)
             say(self.log, logging.ERROR, "disagreement", neighbour=link.card.name, reason=reason)
-        link.status.last_error = text[:200]
+        link.status.last_error = text
 
     def missed(self, sender: int) -> None:
         """A neighbour was waited for in vain."""

@@ -127,7 +127,7 @@ class Desk:
         """Whether a neighbour belongs to the network in a round."""
         self.missed: Callable[[int], None] = lambda sender: None
         self.lacking: Callable[[int, int], None] = lambda heard, quorum: None
-        """Told, once a round, that so many models are here and so many must be."""
+        """Told, once for each wait, that so many models are here and so many must be."""
         self.staleness: list[int] = []
         self._boxes: dict[tuple[int, str], Box] = {}
         self._newest: dict[int, Envelope] = {}
