@@ -20,14 +20,14 @@ from typing import Any
 import grpc
 import torch
 
-from coterie import records
+from coterie import files, records
 from coterie.engines import peer as fleet
 from coterie.net import wire
 from coterie.net.certificates import SERVER
 from coterie.net.contacts import ALIVE, SERVICE
 from coterie.net.identity import Card, Home, channel, server_credentials
-from coterie.net.peer import Running
 from coterie.net.wire_pb2 import Header, Hello, Receipt, Welcome
+from coterie.peers.runtime import Running
 
 Tally = defaultdict[str, Counter[str]]
 """What was tried -> what came of it, and how often."""
@@ -69,7 +69,7 @@ def _live(work: Callable[[Tally], Awaitable[None]], told: Path) -> None:
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
-    records.write(told, json.dumps(tally).encode())
+    files.write(told, json.dumps(tally).encode())
 
 
 class Hostile:

@@ -33,7 +33,7 @@ def proportional_bytes() -> int:
 
 def main(rule: str) -> None:
     from _setup import Case, session
-    from coterie.engines._job import Choice
+    from coterie.parts import Choice
 
     model = Choice("models", "mlp", {"sizes": (512, 256, 128)})
     small = Case("", model, (784,), 2, 16, 2, rule=Choice("rules", rule), topology=Choice("topologies", "complete"))
@@ -47,10 +47,10 @@ def main(rule: str) -> None:
             peak = max(peak, proportional_bytes())
             time.sleep(0.02)
 
-    from _setup import world
+    from _setup import job
 
     case = Case("", model, (784,), 64, 16, 8, rule=Choice("rules", rule))
-    where = world(case)
+    where = job(case)
     data = sum(t.numel() * t.element_size() for t in (where.samples.train_x, where.samples.train_y))
     watcher = threading.Thread(target=watch)
     watcher.start()

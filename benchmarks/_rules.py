@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from _setup import Case, best_of, session
-from coterie.engines._job import Choice
+from coterie.parts import Choice
 
 CNN = Choice("models", "cnn_mnist")
 ER = Choice("topologies", "er", {"p": 0.2})

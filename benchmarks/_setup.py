@@ -9,11 +9,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from coterie.engines import World
-from coterie.engines._job import Choice, Job, Samples, Training
 from coterie.engines.local import Local, LocalSession
-from coterie.faults import Faults
-from coterie.graph import Graph, draw
+from coterie.job import Job, Roster, Samples, Training
+from coterie.network.faults import Faults
+from coterie.network.graph import Graph, draw
+from coterie.parts import Choice
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Case:
     goal: float | None = None
 
 
-def world(case: Case, classes: int = 10) -> World:
+def job(case: Case, classes: int = 10) -> Job:
     """The case on random samples."""
     each = case.samples or case.batch_size * case.batches
     rng = torch.Generator().manual_seed(0)
@@ -46,7 +46,7 @@ def world(case: Case, classes: int = 10) -> World:
     pick = np.random.default_rng(0)
     train = tuple(pick.choice(count, each, replace=False) for _ in range(case.nodes))
     graph: Graph = draw(case.topology.make(), case.nodes, 0, connect=True)
-    job = Job(
+    roster = Roster(
         seed=0,
         models=(case.model,),
         rule=case.rule,
@@ -63,28 +63,28 @@ def world(case: Case, classes: int = 10) -> World:
     )
     start = Choice("initialisers", "he")
     gains = np.ones(case.nodes)
-    made = {"rule": case.rule.make(), "protocol": job.protocol.make(), "initialiser": start}
-    return World(job, samples, graph, **made, start="train", faults=Faults(0), gains=gains, test=np.arange(100))
+    made = {"rule": case.rule.make(), "protocol": roster.protocol.make(), "initialiser": start}
+    return Job(roster, samples, graph, **made, start="train", faults=Faults(0), gains=gains, test=np.arange(100))
 
 
-def session(case: Case, engine: Local | None = None) -> tuple[LocalSession, World]:
+def session(case: Case, engine: Local | None = None) -> tuple[LocalSession, Job]:
     """The case laid out in a local session."""
-    made, where = (engine or Local()).open(), world(case)
+    made, where = (engine or Local()).open(), job(case)
     made.begin(where)
     return made, where
 
 
-def bare_loop(where: World) -> Callable[[int], None]:
+def bare_loop(where: Job) -> Callable[[int], None]:
     """One module and one SGD per node, a single thread, and nothing else: the same mini-batches as the round's."""
-    job, samples = where.job, where.samples
+    roster, samples = where.roster, where.samples
     x = samples.train_x.permute(0, 3, 1, 2).contiguous() if len(samples.shape) == 3 else samples.train_x
-    settings = job.optimiser.settings
-    modules = [job.models[0].make()(samples.shape, samples.classes) for _ in range(job.nodes)]
+    settings = roster.optimiser.settings
+    modules = [roster.models[0].make()(samples.shape, samples.classes) for _ in range(roster.nodes)]
     optimisers = [torch.optim.SGD(m.parameters(), **settings) for m in modules]
 
     def run(round: int) -> None:
         for node, (module, optimiser) in enumerate(zip(modules, optimisers, strict=True)):
-            for batch in job.schedule(node, round):
+            for batch in roster.schedule(node, round):
                 index = torch.as_tensor(batch)
                 optimiser.zero_grad()
                 F.cross_entropy(module(x[index]), samples.train_y[index]).backward()

@@ -27,11 +27,11 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent))
 import _intruders
-from coterie import runner
 from coterie.engines.peer import Fleet, Peer, process
 from coterie.errors import CoterieError
-from coterie.experiment import Experiment
-from coterie.net.peer import CHECKPOINT, load_checkpoint
+from coterie.peers.runtime import CHECKPOINT, load_checkpoint
+from coterie.runs import runner
+from coterie.runs.experiment import Experiment
 
 POINTS = 0.02
 """How much accuracy the trouble may cost."""

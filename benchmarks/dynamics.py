@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from _setup import best_of
-from coterie.dynamics import _chunks, _Product, simulate
-from coterie.graph import Graph
+from coterie.network.dynamics import _chunks, _Product, simulate
+from coterie.network.graph import Graph
 
 ROUNDS = 10
 

@@ -31,19 +31,19 @@ from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent))
-from _setup import Case, world
-from coterie import runner
-from coterie.engines import World
-from coterie.engines._job import Choice
+from _setup import Case, job
 from coterie.engines.peer import make_homes
-from coterie.experiment import Experiment
+from coterie.job import Job
+from coterie.mail.desk import Timing
 from coterie.net.contacts import ALIVE
-from coterie.net.desk import Timing
 from coterie.net.identity import Home, channel, server_credentials
-from coterie.net.peer import Assignment, Running
 from coterie.net.wire import CHUNK
+from coterie.parts import Choice
+from coterie.peers.runtime import Assignment, Running
 from coterie.protocols import Place, Receive, Round, Send
-from coterie.runner import Silent
+from coterie.runs import runner
+from coterie.runs.experiment import Experiment
+from coterie.runs.runner import Silent
 
 MODELS = {"2.3 MB": (512, 256, 128), "50 MB": (4096, 2048, 320)}
 COUNTS = (1, 4, 8)
@@ -61,10 +61,10 @@ class Exchange:
         yield Receive(place.neighbours, "model")
 
 
-def star(neighbours: int, sizes: tuple[int, ...]) -> World:
+def star(neighbours: int, sizes: tuple[int, ...]) -> Job:
     """A hub with neighbours who know nobody else."""
     case = Case("", Choice("models", "mlp", {"sizes": sizes}), (784,), neighbours + 1, 16, 1)
-    made = world(replace(case, topology=Choice("topologies", "star", {})))
+    made = job(replace(case, topology=Choice("topologies", "star", {})))
     return replace(made, protocol=Exchange())
 
 

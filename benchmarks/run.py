@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import _rules
 from _memory import peak_ratio
 from _setup import Case, bare_loop, best_of, session
-from coterie.engines._job import Choice
-from coterie.engines._merging import Exchange
 from coterie.engines.local import LocalSession
+from coterie.node.merging import Exchange
+from coterie.parts import Choice
 
 MLP = Choice("models", "mlp", {"sizes": (512, 256, 128)})
 SMALL = Choice("models", "mlp", {"sizes": (64,)})

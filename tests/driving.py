@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.engines import Session, World, _merging
-from coterie.engines._job import Samples
-from coterie.experiment import Experiment
-from coterie.graph import Graph
-from coterie.slots import choice
-from coterie.world import build, load_samples
+from coterie.config.build import build, load_samples
+from coterie.config.slots import choice
+from coterie.engines import Session
+from coterie.job import Job, Samples
+from coterie.network.graph import Graph
+from coterie.node import merging
+from coterie.runs.experiment import Experiment
 
 OWN = Path(__file__).parent / "contracts" / "own_parts.py"
 """Parts as a user would bring them."""
@@ -66,7 +67,7 @@ class Outcome:
     state: dict[str, dict[int, Tensor]]
     ledger: dict[str, np.ndarray]
     plan: dict[str, Any]
-    world: World
+    job: Job
 
 
 @functools.cache
@@ -75,11 +76,11 @@ def samples(dataset: str = "digits") -> Samples:
     return load_samples(one)
 
 
-def world(seed: int = 0, graph: Graph | None = None, **settings: Any) -> World:
+def job(seed: int = 0, graph: Graph | None = None, **settings: Any) -> Job:
     """A small world, on a network of one's own if it is to be one that no topology would give."""
     (one,) = Experiment(**{**SMALL, **settings}).resolved.values()
     made = build(one, samples(), seed)
-    return made if graph is None else replace(made, graph=graph, job=replace(made.job, degree=graph.degree))
+    return made if graph is None else replace(made, graph=graph, roster=replace(made.roster, degree=graph.degree))
 
 
 _open: dict[str, Session] = {}
@@ -100,34 +101,34 @@ def close_all() -> None:
 @contextmanager
 def narrow_blocks() -> Iterator[None]:
     """Column blocks as narrow as they get, so that small models have several."""
-    before, _merging.BLOCK_BYTES = _merging.BLOCK_BYTES, 1
+    before, merging.BLOCK_BYTES = merging.BLOCK_BYTES, 1
     try:
         yield
     finally:
-        _merging.BLOCK_BYTES = before
+        merging.BLOCK_BYTES = before
 
 
 def drive(engine: str, rounds: int = 3, seed: int = 0, **settings: Any) -> Outcome:
     """Run a small world in an engine and measure it in the last round."""
-    the_world, running = world(seed, **settings), session(engine)
+    the_job, running = job(seed, **settings), session(engine)
     with narrow_blocks():
-        running.begin(the_world)
+        running.begin(the_job)
         for number in range(1, rounds + 1):
             running.round(number, number == rounds)
-    return outcome(running, the_world)
+    return outcome(running, the_job)
 
 
-def outcome(running: Session, the_world: World) -> Outcome:
+def outcome(running: Session, the_job: Job) -> Outcome:
     found = {k: v.clone() for k, v in running.snapshot().items()}
-    job = the_world.job
-    where = {int(n): (g, r) for g, nodes in enumerate(job.groups) for r, n in enumerate(nodes)}
+    roster = the_job.roster
+    where = {int(n): (g, r) for g, nodes in enumerate(roster.groups) for r, n in enumerate(nodes)}
     state: dict[str, dict[int, Tensor]] = {}
     for key, value in found.items():
         parts = key.split("/")
         if parts[0] == "peer" and parts[2] == "state":
             state.setdefault(parts[3], {})[int(parts[1])] = value
         elif len(parts) == 3 and parts[1] == "state":
-            for row, node in enumerate(job.groups[int(parts[0])].tolist()):
+            for row, node in enumerate(roster.groups[int(parts[0])].tolist()):
                 state.setdefault(parts[2], {})[node] = value[row]
     return Outcome(
         models={n: found[f"{g}/matrix"][r] for n, (g, r) in where.items()},
@@ -135,7 +136,7 @@ def outcome(running: Session, the_world: World) -> Outcome:
         state=state,
         ledger={k.removeprefix("ledger/"): v.numpy() for k, v in found.items() if k.startswith("ledger/")},
         plan=running.plan,
-        world=the_world,
+        job=the_job,
     )
 
 
@@ -153,7 +154,7 @@ def agree(a: Outcome, b: Outcome, tolerance: float = 1e-4) -> None:
     for name, values in a.state.items():
         for node, value in values.items():
             torch.testing.assert_close(value, b.state[name][node], rtol=tolerance, atol=tolerance)
-    here = b.world.there(1_000_000)  # who has left may have been measured before, or not
+    here = b.job.members(1_000_000)  # who has left may have been measured before, or not
     for name in ("test_loss", "validation_loss"):
         one, other = a.ledger[name][here], b.ledger[name][here]
         np.testing.assert_allclose(one, other, rtol=10 * tolerance, atol=10 * tolerance, err_msg=name)

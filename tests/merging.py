@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from coterie.contract import Layout, Me, Message, Rule, State
-from coterie.engines._merging import Delivery, Exchange, Merger
-from coterie.engines._node import Added, Parcel, StreamInbox
-from coterie.graph import Graph
+from coterie.network.graph import Graph
+from coterie.node.merging import Delivery, Exchange, Merger
+from coterie.node.sums import Packet, StreamInbox, Summed
 
 
 @dataclass
@@ -73,9 +73,9 @@ def alone(rule: Rule, who: Nodes, active: np.ndarray | None = None) -> tuple[Ten
     for i in range(len(params)):
         links = {int(j): float(heard[i, j]) for j in np.flatnonzero(heard[i])}
         if links:
-            added = Added(rule, "model", links)
+            added = Summed(rule, "model", links)
             for j in links:
-                added.add(Parcel(j, "model", _message(rule, who, j)))
+                added.add(Packet(j, "model", _message(rule, who, j)))
             inbox = StreamInbox(rule, _message(rule, who, i), added)
             mine = {k: s[i] for k, s in who.state.items()}
             params[i], kept = rule.merge(who.me(i, who.round), who.params[i].clone(), mine, inbox)

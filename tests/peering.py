@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from coterie import records
+from coterie.config.build import build, load_samples
 from coterie.engines.peer import free_ports
-from coterie.experiment import Experiment
-from coterie.net.desk import Timing
+from coterie.mail.desk import Timing
 from coterie.net.identity import Home
-from coterie.net.peer import CHECKPOINT, Assignment, Running, load_checkpoint
-from coterie.world import build, load_samples
+from coterie.peers.runtime import CHECKPOINT, Assignment, Running, load_checkpoint
+from coterie.runs.experiment import Experiment
 
 TINY: dict[str, Any] = {
     "model": {"name": "mlp", "sizes": [8]},
@@ -34,21 +34,21 @@ MODEL = 64 * 8 + 8 + 8 * 10 + 10
 def assignments(experiment: Experiment, folder: Path, seed: int = 0, **changes: Any) -> list[Assignment]:
     """One peer for each node of an experiment of one method, with keys and neighbours."""
     ((method, settings),) = experiment.resolved.items()
-    world = build(settings, load_samples(settings), seed)
-    names = [f"node-{i}" for i in range(world.job.nodes)]
+    job = build(settings, load_samples(settings), seed)
+    names = [f"node-{i}" for i in range(job.roster.nodes)]
     homes = [
         Home.create(folder / name, name, f"127.0.0.1:{port}")
         for name, port in zip(names, free_ports(len(names)), strict=True)
     ]
     made = []
     for i, home in enumerate(homes):
-        near = sorted({*world.graph.neighbours(i).tolist(), *world.graph.audience(i).tolist()})
+        near = sorted({*job.graph.neighbours(i).tolist(), *job.graph.audience(i).tolist()})
         for j in near:
             home.add(homes[j].card)
         numbers = {names[j]: j for j in near}
         made.append(
             replace(
-                Assignment(method, settings, seed, world, i, numbers, home, folder / names[i] / "run", Timing()),
+                Assignment(method, settings, seed, job, i, numbers, home, folder / names[i] / "run", Timing()),
                 **changes,
             )
         )

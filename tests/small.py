@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from coterie import runner
-from coterie.experiment import Experiment
+from coterie.runs import runner
+from coterie.runs.experiment import Experiment
 
 LOOP = {"name": "local", "workers": 1, "mode": "loop"}
 """An engine that starts no process and measures nothing."""

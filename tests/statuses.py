@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from coterie.net import web
-from coterie.net.status import Neighbour, Status, serve
+from coterie.net.status import NeighbourStatus, Status, serve
 
 NASTY = 'x\x1b[2J\n{"level":"critical"}\r\u202e\u2028[bold]"\\'
 """Text as a neighbour might send it to break a line, steer a terminal or pass for markup."""
@@ -14,13 +14,13 @@ NASTY = 'x\x1b[2J\n{"level":"critical"}\r\u202e\u2028[bold]"\\'
 
 def example() -> Status:
     """Alice in round 7 of 20; bob is with her, carol has gone."""
-    bob = Neighbour("bob", "b:1", True, round=7, sent=7, received=6, sent_bytes=700, received_bytes=600)
+    bob = NeighbourStatus("bob", "b:1", True, round=7, sent=7, received=6, sent_bytes=700, received_bytes=600)
     bob.last_heard = time.time()
-    carol = Neighbour("carol", "c:1", round=4, missed=3, last_error="connection refused")
+    carol = NeighbourStatus("carol", "c:1", round=4, missed=3, last_error="connection refused")
     carol.refuse("not-finite", "weights hold nan")
     carol.refuse("shape")
     carol.refuse("shape", "3 for 4")
-    known = {"bob": bob, "carol": carol, "dave": Neighbour("dave")}
+    known = {"bob": bob, "carol": carol, "dave": NeighbourStatus("dave")}
     return Status("alice", "s1", "dechw", 3, 7, 20, "training", 0.75, sent_bytes=1400, neighbours=known)
 
 

@@ -15,9 +15,11 @@ import polars as pl
 import pytest
 from safetensors import SafetensorError
 
-from coterie import errors, records, runner
+from coterie import errors, files, records
 from coterie.errors import ConfigError, CoterieError, DataError, DivergedError, GraphError, RunError
-from coterie.experiment import Experiment
+from coterie.records import folder
+from coterie.runs import runner
+from coterie.runs.experiment import Experiment
 from small import LOOP, At, assert_same, interrupted, no_space, small
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, CoterieError)]
@@ -76,7 +78,7 @@ def test_errors_travel_between_processes(kind: type[CoterieError]) -> None:
         ({"nodes": "many"}, ["nodes", "integer", "got 'many'"]),
         ({"lr": -1}, ["lr", "got -1"]),
         ({"momentum": 1}, ["momentum", "got 1"]),
-        ({"start": "merge first"}, ["start", "'train' or 'merge'"]),
+        ({"merge_first": "perhaps"}, ["merge_first", "boolean"]),
         ({"methods": {"a": 3}}, ["methods.a", "got 3"]),
         ({"rule": {"name": "trimmed_mean", "share": 0.7}}, ["rule trimmed_mean", "0.7"]),
         ({"rule": "/nowhere/mine.py:Mine"}, ["no such file", "/nowhere/mine.py"]),
@@ -243,12 +245,12 @@ def polars_full(*_: Any, **__: Any) -> None:
 @pytest.mark.parametrize(
     ("where", "name", "refuse"),
     [
-        (records, "save_file", no_space),
-        (records, "save_file", safetensors_full),
+        (folder, "save_file", no_space),
+        (folder, "save_file", safetensors_full),
         (pl.DataFrame, "write_parquet", polars_full),
-        (records.os, "replace", no_space),
-        (records.os, "fsync", no_space),
-        (records, "write", no_space),
+        (os, "replace", no_space),
+        (os, "fsync", no_space),
+        (files, "write", no_space),
     ],
 )
 def test_a_full_disk_leaves_the_earlier_checkpoint(
@@ -274,7 +276,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint(
 
 def test_a_full_disk_at_the_end_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        fill = At(6, lambda: patch.setattr(records, "write", no_space))
+        fill = At(6, lambda: patch.setattr(files, "write", no_space))
         complaint(RunError, lambda: runner.run(small(), tmp_path / "x", fill), "the disk is full")
     assert_same(runner.resume(tmp_path / "x"), small().run())
 

@@ -8,8 +8,8 @@ import pytest
 
 from coterie import methods
 from coterie.errors import ConfigError
-from coterie.experiment import Experiment
 from coterie.parts import ROOMS, find, names
+from coterie.runs.experiment import Experiment
 
 ALL = [(room, name) for room in ROOMS for name in names(room)]
 

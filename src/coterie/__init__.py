@@ -2,22 +2,23 @@
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-__all__ = ["Experiment", "resume", "run"]
+from coterie.version import __version__
+
+__all__ = ["Experiment", "__version__", "resume", "run"]
 
 if TYPE_CHECKING:
-    from coterie.experiment import Experiment
-    from coterie.runner import resume, run
+    from coterie.runs.experiment import Experiment
+    from coterie.runs.runner import resume, run
 
 
 def __getattr__(name: str) -> Any:
     """Import the heavy parts only when they are asked for, so that the command line answers at once."""
     if name == "Experiment":
-        from coterie.experiment import Experiment
+        from coterie.runs.experiment import Experiment
 
         return Experiment
     if name in ("run", "resume"):
-        from coterie import runner
+        from coterie.runs import runner
 
         return getattr(runner, name)
     raise AttributeError(name)

@@ -36,3 +36,12 @@ class DivergedError(CoterieError):
 
 class PeerError(CoterieError):
     """A peer, its keys, or its neighbours are not as they should be."""
+
+
+class Refused(Exception):
+    """Something from a neighbour was refused: `reason` is a short stable word to count by, `detail` a line for logs."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+        self.detail = detail

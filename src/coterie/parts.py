@@ -14,7 +14,7 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
@@ -150,3 +150,19 @@ def _load_file(path: Path) -> ModuleType:
             where = f"{Path(line.filename).name}, line {line.lineno}"
             raise ConfigError(f"cannot import {path} ({type(error).__name__}: {error}; {where})") from error
     return sys.modules[module_name]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A part by name with its settings: what travels between processes instead of code."""
+
+    room: str
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def part(self) -> Part:
+        return find(self.room, self.name)
+
+    def make(self) -> Any:
+        return self.part.make(**self.settings)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from coterie.contract import Data, Fields, Inbox, Me, Message, Rule, State, Term
 from coterie.lessons import Classroom, Look, Pupil, Said, Student
 from coterie.parts import find, names
-from coterie.protocols import Exercise, Merge, Place, Receive, Round, Send, Train
+from coterie.protocols import Exercise, Merge, Place, Protocol, Receive, Round, Send, Train
 from coterie.rules.cfa import CFA
 from coterie.rules.cfa_ge import CFAGE
 from coterie.rules.decavg import DecAvg
@@ -131,10 +131,10 @@ def spoilt(pupils: dict[int, Pupil], room: Classroom) -> dict[int, Tensor]:
 
 
 @dataclass(frozen=True)
-class Twice:
+class Twice(Protocol):
     """Two exchanges in a round, the second before anyone trains: memory and tags of its own."""
 
-    def round(self, place: Place, rule: Rule, start: str) -> Round:
+    def round(self, place: Place, rule: Rule, merge_first: bool) -> Round:
         place.memory["rounds"] = place.memory.get("rounds", 0) + 1
         for tag in ("first", "second"):
             yield Send(place.audience, tag)
@@ -145,7 +145,7 @@ class Twice:
 
 
 @dataclass(frozen=True)
-class Meme:
+class Meme(Protocol):
     """Each node has a private model beside the one that is merged, and the two learn from each other."""
 
     tags = ("model", "word")
@@ -153,7 +153,7 @@ class Meme:
     def says(self, shape: tuple[int, ...], classes: int) -> dict[str, dict[str, int]]:
         return {"word": {"confidence": classes}}
 
-    def round(self, place: Place, rule: Rule, start: str) -> Round:
+    def round(self, place: Place, rule: Rule, merge_first: bool) -> Round:
         words = yield Exercise("speak", to=place.audience)
         for to in place.audience:
             yield Send(place.audience[place.audience == to], "word", words[int(to)])

@@ -10,22 +10,22 @@ import torch
 from polars.testing import assert_frame_equal
 
 from coterie import records
-from coterie.dynamics import _spread, simulate
-from coterie.measures import KINDS, SPREADS, STEPS
-from driving import LIGHT, narrow_blocks, own, session, world
+from coterie.network.dynamics import _spread, simulate
+from coterie.node.measures import KINDS, SPREADS, STEPS
+from driving import LIGHT, job, narrow_blocks, own, session
 
 MIXED = [{"name": "mlp", "sizes": [8]}, {"name": "mlp", "sizes": [12]}]
 WORLDS: dict[str, dict[str, Any]] = {
     "plain": {"rule": "dechw"},
-    "merged first, failing": {"rule": "dechw", "start": "merge", "links": 0.6, "presence": 0.8},
+    "merged first, failing": {"rule": "dechw", "merge_first": True, "links": 0.6, "presence": 0.8},
     "whole rows": {"rule": "decdiff", "topology": "ring"},
     "alone": {"rule": "isolation"},
     "relay": {"protocol": "relay", "topology": "ring"},
-    "aggregator": {"protocol": "aggregator", "topology": "star", "start": "merge"},
+    "aggregator": {"protocol": "aggregator", "topology": "star", "merge_first": True},
     "two exchanges before training": {"protocol": own("Twice"), "links": 0.7},
     "exercises": {"protocol": LIGHT["desa"], "rule": "isolation"},
     "exercises, in turn with training": {"protocol": own("Meme"), "links": 0.7},
-    "nodes that come and go": {"joins": {4: 2}, "leaves": {0: 2}, "start": "merge"},
+    "nodes that come and go": {"joins": {4: 2}, "leaves": {0: 2}, "merge_first": True},
     "two kinds of model": {"rule": "dechw", "model": MIXED, "topology": "complete"},
     "batch norm": {"model": {"name": "cnn", "channels": [4], "kernel": 3, "norm": "batch"}},
     "a parameter without dimension": {"model": own("scaled")},
@@ -38,14 +38,14 @@ KEYS = ["round", "node", "layer", "measure"]
 @functools.cache
 def measured(engine: str, name: str) -> pl.DataFrame:
     """The measures of rounds 0, 1 and 3."""
-    running, made = session(engine), world(**WORLDS[name], measures=KINDS)
+    running, made = session(engine), job(**WORLDS[name], measures=KINDS)
     with narrow_blocks():
         running.begin(made)
         running.evaluate()
-        frames = [records.measured("m", 0, 0, running.ledger, made.there(0))]
+        frames = [records.measured("m", 0, 0, running.ledger, made.members(0))]
         for number in (1, 2, 3):
             running.round(number, number != 2)
-            frames.append(records.measured("m", 0, number, running.ledger, made.there(number)))
+            frames.append(records.measured("m", 0, number, running.ledger, made.members(number)))
     return pl.concat(frames)
 
 
@@ -80,14 +80,14 @@ def test_the_table(name: str) -> None:
 
 def test_steps_are_those_of_the_models() -> None:
     """By hand from the models: before the round, after its training (the same node alone), and at its end."""
-    made = world(start="merge", measures=("steps",))
+    made = job(merge_first=True, measures=("steps",))
     running = session("loop")
     running.begin(made)
     running.round(1, False)
     before, kept = running.snapshot()["0/matrix"].clone(), {k: v.clone() for k, v in running.snapshot().items()}
     running.round(2, True)
     after, found = running.snapshot()["0/matrix"].clone(), records.measured("m", 0, 2, running.ledger)
-    running.begin(world(rule="isolation"))
+    running.begin(job(rule="isolation"))
     running.restore(kept)
     running.round(2, False)
     trained = running.snapshot()["0/matrix"]
@@ -106,7 +106,7 @@ def test_steps_are_those_of_the_models() -> None:
 
 
 def test_a_merge_before_the_first_training_is_aggregation() -> None:
-    made = world(start="merge", lr=1e-30, measures=("steps",))
+    made = job(merge_first=True, lr=1e-30, measures=("steps",))
     running = session("loop")
     running.begin(made)
     before = running.snapshot()["0/matrix"].clone()
@@ -122,7 +122,7 @@ def test_a_merge_before_the_first_training_is_aggregation() -> None:
 
 def test_without_training_spreads_are_those_of_the_theory() -> None:
     """DecAvg alone: W_t = M^t W_0 exactly; σ_ap comes to rest at σ_init·‖v_steady‖, as in the early-stage model."""
-    made = world(
+    made = job(
         nodes=12,
         model={"name": "mlp", "sizes": [128]},
         topology={"name": "ba", "m": 2},
@@ -139,7 +139,7 @@ def test_without_training_spreads_are_those_of_the_theory() -> None:
         frames.append(records.measured("m", 0, number, running.ledger))
     found = pl.concat(frames).filter(pl.col("layer") == "1.weight")
     within, merged, apart = (dict(_means(found, name)) for name in ("sigma_ap", "sigma_ap_merged", "sigma_an"))
-    sizes = [len(own) for own in made.job.train]
+    sizes = [len(own) for own in made.roster.train]
     matrix = torch.from_numpy(made.graph.merge_matrix(sizes).toarray())
     for number in range(1, rounds + 1):
         assert within[number] == pytest.approx(float(weights.std(dim=1, correction=0).mean()), rel=1e-4)

@@ -10,17 +10,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from coterie.errors import ConfigError, DivergedError
-from coterie.experiment import Experiment
 from coterie.parts import names
-from driving import LIGHT, Outcome, agree, drive, light, outcome, own, session, world
+from coterie.runs.experiment import Experiment
+from driving import LIGHT, Outcome, agree, drive, job, light, outcome, own, session
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "connected": {},
     "ring": {"topology": "ring"},
-    "failing": {"links": 0.6, "presence": 0.8, "start": "merge"},
-    "bursts": {"links": 0.6, "outage": 3.0, "presence": 0.8, "absence": 2.0, "start": "merge"},
-    "churn": {"joins": {4: 2, 5: 3}, "leaves": {1: 3}, "links": 0.8, "start": "merge"},
-    "directed": {"topology": {"name": "er", "p": 0.5, "directed": True, "connect": True}, "start": "merge"},
+    "failing": {"links": 0.6, "presence": 0.8, "merge_first": True},
+    "bursts": {"links": 0.6, "outage": 3.0, "presence": 0.8, "absence": 2.0, "merge_first": True},
+    "churn": {"joins": {4: 2, 5: 3}, "leaves": {1: 3}, "links": 0.8, "merge_first": True},
+    "directed": {"topology": {"name": "er", "p": 0.5, "directed": True, "connect": True}, "merge_first": True},
 }
 MIXED = [{"name": "mlp", "sizes": [16]}, {"name": "mlp", "sizes": [32]}]
 PROTOCOLS = [*names("protocols"), own("Twice"), own("Meme")]
@@ -50,7 +50,7 @@ def test_same_numbers_with_worker_processes(protocol: str) -> None:
 
 @pytest.mark.parametrize("engine", ["loop", "memory"])
 def test_a_protocols_memory_is_kept_in_snapshots(engine: str) -> None:
-    running, made = session(engine), world(protocol=own("Twice"))
+    running, made = session(engine), job(protocol=own("Twice"))
     running.begin(made)
     running.round(1, False)
     middle = {k: v.clone() for k, v in running.snapshot().items()}
@@ -72,7 +72,7 @@ class TestExercises:
     @pytest.mark.parametrize("engine", ["loop", "workers", "memory"])
     @pytest.mark.parametrize("protocol", [LIGHT["desa"], own("Meme")], ids=["desa", "meme"])
     def test_notes_are_kept_in_snapshots(self, engine: str, protocol: Any) -> None:
-        running, made = session(engine), world(protocol=protocol, links=0.7)
+        running, made = session(engine), job(protocol=protocol, links=0.7)
         running.begin(made)
         running.round(1, False)
         middle = {k: v.clone() for k, v in running.snapshot().items()}
@@ -114,7 +114,7 @@ class TestAnswers:
         assert not torch.allclose(second.models[0], drive("memory", rule="cfa", rounds=2).models[0], atol=1e-3)
 
     def test_gradient_is_of_the_neighbours_data_at_my_model(self) -> None:
-        made = world(rule="cfa_ge")
+        made = job(rule="cfa_ge")
         running = session("loop")
         running.begin(made)
         running.round(1, False)
@@ -126,7 +126,7 @@ class TestAnswers:
             torch.nn.utils.vector_to_parameters(trained.models[node], module.parameters())
             wanted = torch.zeros_like(sums[node])
             for j in made.graph.neighbours(node).tolist():
-                where = torch.as_tensor(made.job.train[j][:100])
+                where = torch.as_tensor(made.roster.train[j][:100])
                 loss = F.cross_entropy(module(made.samples.inputs(where)), made.samples.targets(where))
                 wanted += torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(module.parameters()))])
             torch.testing.assert_close(sums[node], wanted, rtol=1e-4, atol=1e-5)
@@ -160,7 +160,7 @@ class TestAnswers:
 
 
 def _module(settings: Experiment) -> torch.nn.Module:
-    from coterie.slots import choice
+    from coterie.config.slots import choice
 
     module: torch.nn.Module = choice("model", settings.model).make()((1, 8, 8), 10)
     return module
@@ -169,7 +169,7 @@ def _module(settings: Experiment) -> torch.nn.Module:
 class TestRelay:
     def walk(self, topology: str, rounds: int) -> dict[int, Tensor]:
         """The walk by hand, in plain PyTorch: a module, an optimiser, and the model handed on."""
-        made = world(protocol="relay", topology=topology)
+        made = job(protocol="relay", topology=topology)
         running = session("memory")
         running.begin(made)  # for the starting models only
         models = outcome(running, made).models
@@ -181,7 +181,7 @@ class TestRelay:
                     models[node] = models[node - 1].clone()
                 torch.nn.utils.vector_to_parameters(models[node], module.parameters())
                 optimiser = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.5)
-                for batch in made.job.schedule(node, number):
+                for batch in made.roster.schedule(node, number):
                     x, y = made.samples.inputs(torch.as_tensor(batch)), made.samples.targets(torch.as_tensor(batch))
                     optimiser.zero_grad()
                     F.cross_entropy(module(x), y).backward()
@@ -206,13 +206,13 @@ class TestRelay:
 
 class TestAggregator:
     @pytest.mark.parametrize("lesson", ["average", own("mutual"), own("backwards"), own("spoilt")])
-    @pytest.mark.parametrize("start", ["train", "merge"])
-    def test_models_of_two_kinds(self, lesson: str, start: str) -> None:
+    @pytest.mark.parametrize("merge_first", [False, True])
+    def test_models_of_two_kinds(self, lesson: str, merge_first: bool) -> None:
         settings = {
             "protocol": {"name": "aggregator", "lesson": lesson, "hub": 1},
             "topology": "complete",
             "model": MIXED,
-            "start": start,
+            "merge_first": merge_first,
         }
         agree(drive("loop", **settings), drive("memory", **settings))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from coterie.graph import Graph
+from coterie.network.graph import Graph
 from coterie.parts import find, names
 from driving import Outcome, agree, drive, own
 
@@ -17,11 +17,11 @@ SOURCES = Graph.from_edges(6, [(0, 1), (1, 2), (2, 1), (0, 2), (3, 2), (3, 4), (
 """Nodes 0 and 3 are heard but hear nobody."""
 
 NETWORKS: dict[str, dict[str, Any]] = {
-    "failing": {"links": 0.6, "presence": 0.7, "start": "merge"},
-    "churn": {"joins": {4: 2, 5: 3}, "leaves": {0: 3}, "links": 0.8, "outage": 2.0, "start": "merge"},
+    "failing": {"links": 0.6, "presence": 0.7, "merge_first": True},
+    "churn": {"joins": {4: 2, 5: 3}, "leaves": {0: 3}, "links": 0.8, "outage": 2.0, "merge_first": True},
     "directed": {"topology": {"name": "er", "p": 0.5, "directed": True, "weights": "uniform", "connect": True}},
-    "with sources": {"graph": SOURCES, "start": "merge", "links": 0.8},
-    "with a loner": {"graph": LONER, "start": "merge"},
+    "with sources": {"graph": SOURCES, "merge_first": True, "links": 0.8},
+    "with a loner": {"graph": LONER, "merge_first": True},
 }
 
 MEMORIES = [own(n) for n in ("Velocity", "WholeVelocity", "RawVelocity", "Nostalgic")]
@@ -71,7 +71,7 @@ def test_numbers_that_are_none_are_refused(engine: str) -> None:
     found = drive(engine, rule=own("Broken"))
     for row in found.models.values():
         assert row.isfinite().all()
-    graph = found.world.graph
+    graph = found.job.graph
     model = 4 * (64 * 8 + 8 + 8 * 10 + 10)
     sends = np.array([0 if i == 0 else len(graph.audience(i)) for i in range(6)])
     np.testing.assert_array_equal(found.ledger["sent_bytes"], 3 * model * sends)
@@ -92,10 +92,10 @@ def test_seeds_differ_and_repeat(rule: str) -> None:
 def test_links_that_are_up_carry_models_both_ways() -> None:
     """What is sent is what the graph's own account of the faults says."""
     found, rounds = ran("loop", "decavg", "failing"), 3
-    world = found.world
+    job = found.job
     model = 4 * found.models[0].numel()
     sent = np.zeros(6)
     for number in range(1, rounds + 1):
-        up = world.graph.active(0, number, 0.6, 0.7)
-        sent += np.bincount(world.graph.sources[up], minlength=6) * (2 if number == 1 else 1)  # two exchanges at first
+        up = job.graph.active(0, number, 0.6, 0.7)
+        sent += np.bincount(job.graph.sources[up], minlength=6) * (2 if number == 1 else 1)  # two exchanges at first
     np.testing.assert_array_equal(found.ledger["sent_bytes"], model * sent)

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import peering
-from coterie.engines._node import Node
 from coterie.errors import ConfigError
-from coterie.experiment import Experiment
-from coterie.graph import Graph
-from coterie.net.desk import Timing
-from coterie.net.peer import Running
+from coterie.mail.desk import Timing
+from coterie.network.graph import Graph
+from coterie.node.node import Node
 from coterie.parts import names
+from coterie.peers.runtime import Running
+from coterie.runs.experiment import Experiment
 from driving import ENGINES, LIGHT, SMALL, Outcome, agree, drive, own
 from peering import assignments, together
 
@@ -33,28 +33,28 @@ BATCH_NORM = {"name": "cnn", "channels": [4], "kernel": 3, "norm": "batch"}
 DIRECTED = {"name": "er", "p": 0.5, "directed": True, "weights": "uniform", "connect": True}
 
 WORLDS: dict[str, dict[str, Any]] = {
-    "weights": {"topology": {"name": "er", "p": 0.6, "weights": "uniform", "connect": True}, "start": "merge"},
-    "directed": {"topology": DIRECTED, "start": "merge"},
+    "weights": {"topology": {"name": "er", "p": 0.6, "weights": "uniform", "connect": True}, "merge_first": True},
+    "directed": {"topology": DIRECTED, "merge_first": True},
     "directed, failing": {"topology": DIRECTED, "links": 0.7},
     "answers, directed": {"topology": DIRECTED, "rule": "cfa_ge"},
     "answers, directed, failing": {"topology": DIRECTED, "rule": "cfa_ge", "links": 0.7, "presence": 0.8},
     "bursts": {"links": 0.6, "outage": 3.0, "presence": 0.8, "absence": 2.0},
-    "churn": {"joins": {4: 2, 5: 3}, "leaves": {0: 3}, "start": "merge"},
+    "churn": {"joins": {4: 2, 5: 3}, "leaves": {0: 3}, "merge_first": True},
     "churn, answers": {"joins": {1: 3}, "leaves": {2: 2}, "rule": "cfa_ge", "links": 0.8},
     "churn, aggregator": {"joins": {1: 2}, "leaves": {3: 3}, "protocol": "aggregator", "topology": "star"},
     "joined by those who join": {"topology": "line", "joins": {3: 3, 4: 3, 5: 3}, "nodes": 6},
-    "gain": {"initialiser": "gain", "start": "merge", "topology": "complete"},
+    "gain": {"initialiser": "gain", "merge_first": True, "topology": "complete"},
     "two kinds of model": {"model": MIXED, "rule": "dechw", "topology": "complete"},
     "two kinds of model, kept": {"model": MIXED, "rule": "median", "topology": "complete"},
     "two kinds of model, answers": {"model": MIXED, "rule": "cfa_ge", "topology": "complete"},
     "batch norm": {"model": BATCH_NORM, "links": 0.7},
-    "batch norm, merged first": {"model": BATCH_NORM, "start": "merge"},
+    "batch norm, merged first": {"model": BATCH_NORM, "merge_first": True},
     "kept optimiser": {"keep_optimiser": True, "optimiser": {"name": "adam", "lr": 0.01}, "lr": None},
     "early stopping": {"early_stopping": True, "epochs": 4, "batches": None, "lr": 0.8},
     "random virtual teacher": {"objective": {"name": "random_virtual_teacher", "low": 0.5}},
     "relay on a ring": {"protocol": "relay", "topology": "ring"},
     "relay on a line, failing": {"protocol": "relay", "topology": "line", "links": 0.6},
-    "aggregator": {"protocol": "aggregator", "topology": "star", "start": "merge"},
+    "aggregator": {"protocol": "aggregator", "topology": "star", "merge_first": True},
     "aggregator, failing": {"protocol": {"name": "aggregator", "hub": 1}, "links": 0.6, "presence": 0.8},
     "a lesson for two kinds": {
         "protocol": {"name": "aggregator", "lesson": own("mutual"), "hub": 1},
@@ -104,7 +104,7 @@ class Peers:
                     state.setdefault(name, {})[node] = value
                 elif kind == "ledger":
                     ledger.setdefault(name, np.full(len(self.running), np.nan))[node] = float(value)
-        return Outcome(models, integers, state, ledger, {}, self.running[0].a.world)
+        return Outcome(models, integers, state, ledger, {}, self.running[0].a.job)
 
 
 def ids(name: str) -> str:
@@ -128,7 +128,7 @@ def test_same_numbers(rule: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("rule", RULES, ids=ids)
 def test_same_numbers_with_lost_links_and_absent_nodes(rule: str, tmp_path: Path) -> None:
     """Injected faults are computed by both ends: nobody waits for what will not come."""
-    settings = {"rule": rule, "links": 0.6, "presence": 0.7, "start": "merge", "nodes": 5}
+    settings = {"rule": rule, "links": 0.6, "presence": 0.7, "merge_first": True, "nodes": 5}
     same(Peers(tmp_path, **settings), "memory", **settings)
 
 
@@ -145,9 +145,9 @@ SOURCES = Graph.from_edges(5, [(0, 1), (1, 2), (2, 1), (0, 2), (3, 2), (3, 4)], 
 
 @pytest.mark.parametrize("graph", [LONER, SOURCES], ids=["a loner", "sources"])
 def test_same_numbers_where_some_hear_nobody(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"nodes": 5, "start": "merge", "rule": "cfa"}
+    settings = {"nodes": 5, "merge_first": True, "rule": "cfa"}
     wanted = drive("memory", graph=graph, **settings)
-    monkeypatch.setattr(peering, "build", lambda *given: wanted.world)
+    monkeypatch.setattr(peering, "build", lambda *given: wanted.job)
     found = Peers(tmp_path, **settings)
     assert found.missed == 0
     agree(found.outcome, wanted)

@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from coterie.config.build import gain
 from coterie.contract import Rule
-from coterie.graph import Graph, draw
 from coterie.initialisers import Origin, weights
+from coterie.network.graph import Graph, draw
 from coterie.parts import find
 from coterie.rules.cfa import CFA
 from coterie.rules.decavg import DecAvg
 from coterie.rules.dechw import DecHW
 from coterie.rules.variance_corrected import VarianceCorrected
-from coterie.world import gain
 from merging import Nodes, nodes, stacked
 
 

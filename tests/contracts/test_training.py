@@ -13,13 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from coterie.engines import Ledger, World
-from coterie.engines._job import Job
-from coterie.engines._node import peers
-from coterie.engines._training import RowData, StackData, Trainer
 from coterie.errors import ConfigError, DivergedError
+from coterie.job import Job, Ledger, Roster
+from coterie.node.node import peers
+from coterie.node.training import RowData, StackData, Trainer
 from coterie.parts import names
-from driving import Outcome, agree, drive, outcome, own, session, world
+from driving import Outcome, agree, drive, job, outcome, own, session
 
 KEPT = {"keep_optimiser": True}
 EARLY = {"early_stopping": True, "epochs": 5, "batches": None, "lr": 0.8}
@@ -110,7 +109,7 @@ def test_a_script_without_a_guard_runs_once(tmp_path: Path) -> None:
     """Worker processes must not run the user's script again, whether or not it says `if __name__ == "__main__"`."""
     script = tmp_path / "mine.py"
     script.write_text("""
-from coterie.experiment import Experiment
+from coterie.runs.experiment import Experiment
 print("begun")
 engine = {"name": "local", "workers": 2, "mode": "loop"}
 print(Experiment(nodes=4, rounds=1, batches=1, topology="ring", engine=engine).run().height)
@@ -127,7 +126,7 @@ def test_batch_norm_statistics_travel_and_counts_stay() -> None:
     buffers = torch.stack([row[-8:] for row in found.models.values()])
     torch.testing.assert_close(buffers, buffers[:1].expand_as(buffers))
     assert (buffers[:, 4:] != 1).all()  # variances, no more as they began
-    steps = [3 * found.world.job.steps(i) for i in range(6)]
+    steps = [3 * found.job.roster.steps(i) for i in range(6)]
     assert [int(found.integers[i]) for i in range(6)] == steps
     assert len(set(steps)) > 1
 
@@ -143,8 +142,8 @@ def test_stacks_of_any_height_are_alike() -> None:
     """Rows that finish early leave the stack, which is padded to one of a few heights."""
     from coterie.engines.local import Local
 
-    made = world(epochs=1, batches=None, nodes=7)
-    assert len({made.job.steps(i) for i in range(7)}) > 3
+    made = job(epochs=1, batches=None, nodes=7)
+    assert len({made.roster.steps(i) for i in range(7)}) > 3
     found = []
     for chunk in (1, 3, 7):
         running = Local(workers=1, mode="stack", chunk=chunk).open()
@@ -158,9 +157,9 @@ def test_stacks_of_any_height_are_alike() -> None:
 
 @pytest.mark.parametrize("engine", ["loop", "stack"])
 def test_a_node_without_validation_data_leaves_others_theirs(engine: str) -> None:
-    made = world()
-    some = (made.job.validation[0][:0], *made.job.validation[1:])
-    made = replace(made, job=replace(made.job, validation=some))
+    made = job()
+    some = (made.roster.validation[0][:0], *made.roster.validation[1:])
+    made = replace(made, roster=replace(made.roster, validation=some))
     found = []
     for running in (session(engine), session("memory")):
         running.begin(made)
@@ -173,17 +172,17 @@ def test_a_node_without_validation_data_leaves_others_theirs(engine: str) -> Non
 @pytest.mark.parametrize("engine", ["loop", "stack", "memory"])
 def test_training_is_what_pytorch_does(engine: str) -> None:
     """One node, no neighbours: a bare loop over the same batches ends in the same parameters."""
-    made = world(nodes=1, topology="complete", rule="isolation", epochs=2, batches=None, clamp=None)
+    made = job(nodes=1, topology="complete", rule="isolation", epochs=2, batches=None, clamp=None)
     running = session(engine)
     running.begin(made)
     start = outcome(running, made).models[0]
     running.round(1, False)
     running.round(2, False)
-    module = made.job.models[0].make()((1, 8, 8), 10)
+    module = made.roster.models[0].make()((1, 8, 8), 10)
     torch.nn.utils.vector_to_parameters(start, module.parameters())
     for number in (1, 2):
         optimiser = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.5)
-        for batch in made.job.schedule(0, number):
+        for batch in made.roster.schedule(0, number):
             where = torch.as_tensor(batch)
             optimiser.zero_grad()
             F.cross_entropy(module(made.samples.inputs(where)), made.samples.targets(where)).backward()
@@ -204,7 +203,7 @@ def test_training_is_what_pytorch_does(engine: str) -> None:
     ids=["dechw", "dechw_lite", "cfa_ge", "kept"],
 )
 def test_a_snapshot_gives_the_same_end(engine: str, settings: dict[str, Any]) -> None:
-    made, running = world(**settings), session(engine)
+    made, running = job(**settings), session(engine)
     running.begin(made)
     running.round(1, False)
     middle = {k: v.clone() for k, v in running.snapshot().items()}
@@ -225,23 +224,23 @@ def test_divergence_is_said(engine: str) -> None:
 class TestEarlyStopping:
     """A node whose validation loss rises has the model it had before the round, and has computed what it computed."""
 
-    def by_hand(self, patience: int, lr: float = 0.8) -> tuple[World, Tensor, Tensor, int]:
+    def by_hand(self, patience: int, lr: float = 0.8) -> tuple[Job, Tensor, Tensor, int]:
         """One node: where it starts, where a careful PyTorch loop ends, and the mini-batches of that loop."""
-        made = world(nodes=1, topology="complete", rule="isolation", epochs=6, batches=None, lr=lr, total=60)
-        made = replace(made, job=replace(made.job, training=replace(made.job.training, patience=patience)))
+        made = job(nodes=1, topology="complete", rule="isolation", epochs=6, batches=None, lr=lr, total=60)
+        made = replace(made, roster=replace(made.roster, training=replace(made.roster.training, patience=patience)))
         session("memory").begin(made)
         start = outcome(session("memory"), made).models[0]
-        module = made.job.models[0].make()((1, 8, 8), 10)
+        module = made.roster.models[0].make()((1, 8, 8), 10)
         torch.nn.utils.vector_to_parameters(start.clone(), module.parameters())
         optimiser = torch.optim.SGD(module.parameters(), lr=lr, momentum=0.5)
-        held = torch.as_tensor(made.job.validation[0])
+        held = torch.as_tensor(made.roster.validation[0])
         losses: list[float] = []
-        for step, batch in enumerate(made.job.schedule(0, 1), 1):
+        for step, batch in enumerate(made.roster.schedule(0, 1), 1):
             where = torch.as_tensor(batch)
             optimiser.zero_grad()
             F.cross_entropy(module(made.samples.inputs(where)), made.samples.targets(where)).backward()
             optimiser.step()
-            if step % made.job.per_epoch(0) == 0:
+            if step % made.roster.per_epoch(0) == 0:
                 with torch.no_grad():
                     loss = F.cross_entropy(module(made.samples.inputs(held)), made.samples.targets(held)).item()
                 losses.append(loss)
@@ -264,11 +263,11 @@ class TestEarlyStopping:
         """Steps that are too large are taken back, small ones are not; one who is patient computes more."""
         made, start, end, steps = self.by_hand(1)
         assert torch.equal(start, end)
-        assert steps < made.job.steps(0)
+        assert steps < made.roster.steps(0)
         assert self.by_hand(2)[3] > steps
         made, start, end, steps = self.by_hand(1, lr=0.02)
         assert not torch.equal(start, end)
-        assert steps == made.job.steps(0)
+        assert steps == made.roster.steps(0)
 
     @pytest.mark.parametrize("engine", ["loop", "memory"])
     def test_everything_is_taken_back(self, engine: str) -> None:
@@ -279,12 +278,12 @@ class TestEarlyStopping:
             "optimiser": {"name": "adam", "lr": 3.0},
             "lr": None,
         }
-        made, running = world(**settings, rule="isolation"), session(engine)
+        made, running = job(**settings, rule="isolation"), session(engine)
         running.begin(made)
         before = {k: v.clone() for k, v in running.snapshot().items() if "/" in k and not k.startswith("ledger")}
         running.round(1, True)
         after, computed = running.snapshot(), outcome(running, made).ledger["batches"]
-        back = np.flatnonzero(computed < [made.job.steps(i) for i in range(6)])
+        back = np.flatnonzero(computed < [made.roster.steps(i) for i in range(6)])
         assert len(back)
         for name, tensor in before.items():
             assert torch.equal(after[name][back], tensor[back]), name
@@ -293,17 +292,17 @@ class TestEarlyStopping:
     @pytest.mark.parametrize("way", [w for w in LOOPED if w.startswith("early")])
     def test_engines_are_compared_where_some_stop_and_some_do_not(self, way: str) -> None:
         found = ran("memory", way)
-        most = np.array([3 * found.world.job.steps(i) for i in range(6)])
+        most = np.array([3 * found.job.roster.steps(i) for i in range(6)])
         assert (found.ledger["batches"] < most).any()
         assert found.ledger["batches"].sum() > most.sum() / 3
 
     def test_a_node_without_validation_data_never_stops(self) -> None:
-        made = world(**EARLY)
-        some = (made.job.validation[0][:0], *made.job.validation[1:])
-        made, running = replace(made, job=replace(made.job, validation=some)), session("loop")
+        made = job(**EARLY)
+        some = (made.roster.validation[0][:0], *made.roster.validation[1:])
+        made, running = replace(made, roster=replace(made.roster, validation=some)), session("loop")
         running.begin(made)
         running.round(1, False)
-        assert outcome(running, made).ledger["batches"][0] == made.job.steps(0)
+        assert outcome(running, made).ledger["batches"][0] == made.roster.steps(0)
 
     def test_a_loss_that_is_no_number_has_risen(self) -> None:
         """What would have diverged is as it was before the round."""
@@ -315,19 +314,19 @@ class TestData:
     """What rules see of a node's data."""
 
     def trainer(self, **settings: Any) -> Trainer:
-        made = world(**settings)
-        ledger = Ledger(made.job.nodes)
-        return peers(made, np.arange(made.job.nodes), ledger)[0].trainer
+        made = job(**settings)
+        ledger = Ledger(made.roster.nodes)
+        return peers(made, np.arange(made.roster.nodes), ledger)[0].trainer
 
     @pytest.mark.parametrize("objective", names("objectives"))
     @pytest.mark.parametrize("first", [0, 1, 5])
     def test_gradients_are_of_plain_cross_entropy(self, objective: str, first: int) -> None:
         """Whatever training minimises and however it is clamped; alone and in a stack; each batch once, in turn."""
         trainer = self.trainer(objective=objective, clamp=0.1)
-        module, rows = trainer.job.models[0].make()((1, 8, 8), 10), np.arange(3)
+        module, rows = trainer.roster.models[0].make()((1, 8, 8), 10), np.arange(3)
         stacked = list(StackData(trainer, rows).grads(trainer.params[:3], 16, first=first))
         for row in rows.tolist():
-            own = trainer.job.train[row]
+            own = trainer.roster.train[row]
             batches = [own[i : i + 16] for i in range(0, len(own), 16)]
             found = list(RowData(trainer, row).grads(trainer.params[row], 16, first=first))
             assert len(found) == len(batches)
@@ -344,16 +343,16 @@ class TestData:
     def test_squares_are_those_of_training(self, engine: str) -> None:
         """Of the objective with its clamp, at parameters that change: what a PyTorch loop sees on its way."""
         settings = {"objective": {"name": "virtual_teacher", "beta": 0.9}, "clamp": 1.8, "lr": 0.3}
-        made = world(nodes=1, topology="complete", rule="dechw_lite", epochs=2, batches=None, **settings)
+        made = job(nodes=1, topology="complete", rule="dechw_lite", epochs=2, batches=None, **settings)
         running = session(engine)
         running.begin(made)
         start = outcome(running, made).models[0]
         running.round(1, False)
-        module, losses = made.job.models[0].make()((1, 8, 8), 10), []
+        module, losses = made.roster.models[0].make()((1, 8, 8), 10), []
         torch.nn.utils.vector_to_parameters(start.clone(), module.parameters())
-        optimiser, objective = torch.optim.SGD(module.parameters(), lr=0.3, momentum=0.5), made.job.objective.make()
+        optimiser, objective = torch.optim.SGD(module.parameters(), lr=0.3, momentum=0.5), made.roster.objective.make()
         wanted = torch.zeros_like(start)
-        for batch in made.job.schedule(0, 1):
+        for batch in made.roster.schedule(0, 1):
             where = torch.as_tensor(batch)
             optimiser.zero_grad()
             loss = objective(module(made.samples.inputs(where)), made.samples.targets(where), None).mean()
@@ -380,14 +379,14 @@ class TestData:
 
 class TestNoise:
     def test_is_uniform_and_new_for_every_node_round_step_and_sample(self) -> None:
-        job = world().job
-        drawn = torch.cat([job.noise(np.arange(6), r, s, 50).reshape(-1) for r in (1, 2, 3) for s in (1, 2, 3)])
+        roster = job().roster
+        drawn = torch.cat([roster.noise(np.arange(6), r, s, 50).reshape(-1) for r in (1, 2, 3) for s in (1, 2, 3)])
         assert len(drawn.unique()) == len(drawn)
         ordered = drawn.sort().values
         gap = (ordered - torch.linspace(0, 1, len(drawn))).abs().max()
         assert gap < 1.63 / len(drawn) ** 0.5  # Kolmogorov and Smirnov, at one in a hundred
-        assert not torch.equal(job.noise(0, 1, 1, 9), replace(job, seed=1).noise(0, 1, 1, 9))
-        assert torch.equal(job.noise(np.array([4, 2]), 3, 2, 9)[1], job.noise(2, 3, 2, 5 + 4))
+        assert not torch.equal(roster.noise(0, 1, 1, 9), replace(roster, seed=1).noise(0, 1, 1, 9))
+        assert torch.equal(roster.noise(np.array([4, 2]), 3, 2, 9)[1], roster.noise(2, 3, 2, 5 + 4))
 
     @pytest.mark.parametrize("engine", ["loop", "stack", "memory"])
     def test_reaches_the_objective(self, engine: str) -> None:
@@ -404,23 +403,23 @@ class TestNoise:
 
 
 class TestSchedule:
-    def job(self, **training: Any) -> Job:
-        job = world(epochs=1, batches=None).job
-        return replace(job, training=replace(job.training, **training))
+    def roster(self, **training: Any) -> Roster:
+        roster = job(epochs=1, batches=None).roster
+        return replace(roster, training=replace(roster.training, **training))
 
     @pytest.mark.parametrize("epochs", [1, 3])
     def test_every_sample_once_an_epoch(self, epochs: int) -> None:
-        job = self.job(epochs=epochs)
-        for node in range(job.nodes):
-            batches = list(job.schedule(node, 2))
-            assert len(batches) == job.steps(node)
+        roster = self.roster(epochs=epochs)
+        for node in range(roster.nodes):
+            batches = list(roster.schedule(node, 2))
+            assert len(batches) == roster.steps(node)
             seen, counts = np.unique(np.concatenate(batches), return_counts=True)
-            np.testing.assert_array_equal(seen, np.sort(job.train[node]))
+            np.testing.assert_array_equal(seen, np.sort(roster.train[node]))
             assert (counts == epochs).all()
 
     def test_batches_go_on_through_epochs(self) -> None:
         """With a fixed number of batches a round, an epoch goes on in the next round where it was left."""
-        by_batches, by_epochs = self.job(epochs=None, batches=3), self.job()
+        by_batches, by_epochs = self.roster(epochs=None, batches=3), self.roster()
         for node in range(by_batches.nodes):
             per_epoch = by_epochs.steps(node)
             one = [b for r in range(1, 2 * per_epoch + 1) for b in by_batches.schedule(node, r)]
@@ -430,13 +429,13 @@ class TestSchedule:
                 np.testing.assert_array_equal(a, b)
 
     def test_order_is_a_function_of_seed_node_and_round(self) -> None:
-        job = self.job()
+        roster = self.roster()
 
-        def order(job: Job, node: int, number: int) -> list[int]:
-            return np.concatenate(list(job.schedule(node, number))).tolist()
+        def order(roster: Roster, node: int, number: int) -> list[int]:
+            return np.concatenate(list(roster.schedule(node, number))).tolist()
 
-        assert order(job, 0, 1) == order(job, 0, 1)
-        assert order(job, 0, 1) != order(job, 0, 2)
-        assert order(job, 0, 1) != order(replace(job, seed=1), 0, 1)
-        alike = replace(job, train=(job.train[0],) * job.nodes)
+        assert order(roster, 0, 1) == order(roster, 0, 1)
+        assert order(roster, 0, 1) != order(roster, 0, 2)
+        assert order(roster, 0, 1) != order(replace(roster, seed=1), 0, 1)
+        alike = replace(roster, train=(roster.train[0],) * roster.nodes)
         assert order(alike, 0, 1) != order(alike, 1, 1)

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-import coterie.cache
+from coterie import files
 from coterie.errors import DataError
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ def find_path(folder: Path | None, path: str, expected: str, exists: Callable[[P
 
 def cache_folder(dataset: str) -> Path:
     """Where downloads of this data set are kept."""
-    return coterie.cache.cache_folder() / "datasets" / dataset
+    return files.cache_folder() / "datasets" / dataset
 
 
 def places(folder: Path, dataset: str, also: Sequence[str] = ()) -> list[Path]:

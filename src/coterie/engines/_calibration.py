@@ -15,28 +15,30 @@ from typing import Literal
 import numpy as np
 import torch
 
-from coterie.cache import cache_folder
-from coterie.engines._job import Choice, Job, Samples
-from coterie.engines._site import Mode, architectures
-from coterie.engines._training import Trainer
+from coterie.engines._groups import Mode
 from coterie.errors import ConfigError
+from coterie.files import cache_folder
+from coterie.job import Roster, Samples
+from coterie.node.architecture import architectures
+from coterie.node.training import Trainer
+from coterie.parts import Choice
 
 CHUNK_BYTES = (256 * 1024, 1024 * 1024, 4 * 1024 * 1024, 16 * 1024 * 1024)
 """Sizes of a stack's parameters that are tried."""
 
 
 def choose_mode(
-    job: Job, samples: Samples, group: int, asked: Literal["auto", "stack", "loop"], chunk: int, workers: int
+    roster: Roster, samples: Samples, group: int, asked: Literal["auto", "stack", "loop"], chunk: int, workers: int
 ) -> Mode:
     """Stack or loop, and how many rows at once: as asked, else the faster one on this machine."""
     if asked == "loop":
         return Mode(False, 1)
-    probe, share = _Probe(job, samples, group), max(-(-len(job.groups[group]) // workers), 1)
-    known = _Memory()
+    probe, share = _Probe(roster, samples, group), max(-(-len(roster.groups[group]) // workers), 1)
+    known = _Known()
     if not known.recall(f"{probe.signature} stackable", probe.stackable):
         if asked == "stack":
             raise ConfigError(
-                f"model {job.models[group].name!r} cannot be stacked",
+                f"model {roster.models[group].name!r} cannot be stacked",
                 expected="no batch-norm statistics, dropout, data-dependent control flow, optimisers out of step "
                 "or early stopping",
                 cure="Use --engine.mode loop (or auto).",
@@ -52,45 +54,45 @@ def choose_mode(
             times[0] = probe.looped()
         return min(times, key=lambda size: times[size])
 
-    best = known.recall(f"{probe.signature} batch {job.training.batch_size} share {share} {asked}", fastest)
+    best = known.recall(f"{probe.signature} batch {roster.training.batch_size} share {share} {asked}", fastest)
     return Mode(best > 0, max(best, 1))
 
 
 class _Probe:
     """A few rows of the model, trained for a moment with made-up order of the real data."""
 
-    def __init__(self, job: Job, samples: Samples, group: int) -> None:
-        self.job, self.samples, self.group = job, samples, group
-        self.architecture = architectures(job, samples)[group]
+    def __init__(self, roster: Roster, samples: Samples, group: int) -> None:
+        self.roster, self.samples, self.group = roster, samples, group
+        self.architecture = architectures(roster, samples)[group]
         self.width = max(self.architecture.width, 1)
         shape = ",".join(map(str, samples.shape))
-        model, clamp = job.models[group], job.training.clamp is not None
-        alike = not job.training.keep_optimiser or job.training.batches is not None
-        self.in_step = alike and job.training.patience is None
+        model, clamp = roster.models[group], roster.training.clamp is not None
+        alike = not roster.training.keep_optimiser or roster.training.batches is not None
+        self.in_step = alike and roster.training.patience is None
         self.signature = (
-            f"{self.architecture.signature} {model.settings} {_text(model)} on {shape} {job.objective.name} "
-            f"{_text(job.objective)} {job.optimiser.name} {_text(job.optimiser)} clamp {clamp} in step {self.in_step} "
-            f"kept {job.training.keep_optimiser} {job.device} torch {torch.__version__}"
+            f"{self.architecture.signature} {model.settings} {_text(model)} on {shape} {roster.objective.name} "
+            f"{_text(roster.objective)} {roster.optimiser.name} {_text(roster.optimiser)} clamp {clamp} in step {self.in_step} "
+            f"kept {roster.training.keep_optimiser} {roster.device} torch {torch.__version__}"
         )
 
     def _trainer(self, rows: int) -> Trainer:
-        steps = min(4, max(self.job.steps(int(n)) for n in self.job.groups[self.group]))
-        size = self.job.training.batch_size
+        steps = min(4, max(self.roster.steps(int(n)) for n in self.roster.groups[self.group]))
+        size = self.roster.training.batch_size
         whole = np.arange(min(len(self.samples.train_y), steps * size))
-        job = replace(
-            self.job,
-            groups=tuple(np.arange(rows) for _ in self.job.groups),
+        roster = replace(
+            self.roster,
+            groups=tuple(np.arange(rows) for _ in self.roster.groups),
             train=tuple(whole[: max(len(whole) - row % 2, 1)] for row in range(rows)),  # so that a batch is padded
             validation=tuple(whole[: 2 + row] for row in range(rows)),
             degree=np.zeros(rows, np.int64),
-            labels=self.job.labels[:1].expand(rows, -1),
-            training=replace(self.job.training, epochs=None, batches=steps, keep_optimiser=False, patience=None),
+            labels=self.roster.labels[:1].expand(rows, -1),
+            training=replace(self.roster.training, epochs=None, batches=steps, keep_optimiser=False, patience=None),
         )
-        matrix = torch.zeros(rows, self.architecture.width, device=self.job.device)
-        integers = torch.zeros(rows, self.architecture.integers, dtype=torch.int64, device=self.job.device)
+        matrix = torch.zeros(rows, self.architecture.width, device=self.roster.device)
+        integers = torch.zeros(rows, self.architecture.integers, dtype=torch.int64, device=self.roster.device)
         for row in range(rows):
             self.architecture.read(matrix[row], integers[row])
-        return Trainer(job, self.samples, self.group, self.architecture, matrix, integers)
+        return Trainer(roster, self.samples, self.group, self.architecture, matrix, integers)
 
     def stackable(self) -> bool:
         """Whether vmap can take the model, in training and in evaluation, and gives what the model itself gives."""
@@ -138,7 +140,7 @@ def _best(run: Callable[[], object]) -> float:
     return min(times)
 
 
-class _Memory:
+class _Known:
     """What was measured on this machine before, in a small file of the cache folder."""
 
     def __init__(self) -> None:

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.engines import Ledger, World
-from coterie.engines._node import Came, Node, Parcel, peers
+from coterie.job import Job, Ledger
+from coterie.node.node import Node, peers
+from coterie.node.sums import Kept, Packet
 
 
 @dataclass(frozen=True)
@@ -30,31 +31,31 @@ class MemoryTransport:
 
     def __init__(self, peers: int, ledger: Ledger) -> None:
         self.peers, self.ledger = peers, ledger
-        self.boxes: dict[tuple[int, str], dict[int, Parcel | None]] = defaultdict(dict)
+        self.boxes: dict[tuple[int, str], dict[int, Packet | None]] = defaultdict(dict)
         self.waiting: dict[int, tuple[list[int], str, asyncio.Future[None]]] = {}
         self.received: dict[int, int] = defaultdict(int)
 
-    def send(self, sender: int, to: list[int], tag: str, parcel: Parcel | None) -> None:
+    def send(self, sender: int, to: list[int], tag: str, packet: Packet | None) -> None:
         """Put a copy into the boxes of these peers (None: none will come)."""
-        if parcel is not None:
-            fields = {name: field.clone() for name, field in parcel.message.fields.items()}
-            parcel = replace(parcel, message=replace(parcel.message, fields=fields))
+        if packet is not None:
+            fields = {name: field.clone() for name, field in packet.message.fields.items()}
+            packet = replace(packet, message=replace(packet.message, fields=fields))
         for each in to:
-            self._put(sender, each, tag, parcel)
+            self._put(sender, each, tag, packet)
 
-    def _put(self, sender: int, to: int, tag: str, parcel: Parcel | None) -> None:
+    def _put(self, sender: int, to: int, tag: str, packet: Packet | None) -> None:
         """Put a parcel into a peer's box; wake the peer if it has all it waits for."""
-        self.boxes[to, tag][sender] = parcel
-        if parcel is not None:
-            self.ledger.add("sent_bytes", np.array([sender]), parcel.bytes)
-            self.ledger.add("received_bytes", np.array([to]), parcel.bytes)
+        self.boxes[to, tag][sender] = packet
+        if packet is not None:
+            self.ledger.add("sent_bytes", np.array([sender]), packet.bytes)
+            self.ledger.add("received_bytes", np.array([to]), packet.bytes)
         if to in self.waiting:
             senders, wanted, done = self.waiting[to]
             if wanted == tag and all(s in self.boxes[to, tag] for s in senders):
                 del self.waiting[to]
                 done.set_result(None)
 
-    async def receive(self, node: int, senders: list[int], tag: str) -> Came:
+    async def receive(self, node: int, senders: list[int], tag: str) -> Kept:
         """What came from these senders, once all is there or the deadline has passed."""
         box = self.boxes[node, tag]
         if not all(s in box for s in senders):
@@ -63,7 +64,7 @@ class MemoryTransport:
             self._pass_deadline()
             await done
         self.received[node] += 1
-        return Came({s: parcel for s in senders if (parcel := box.get(s)) is not None})
+        return Kept({s: packet for s in senders if (packet := box.get(s)) is not None})
 
     def leave(self) -> None:
         """A peer's round is over."""
@@ -82,25 +83,25 @@ class MemorySession:
 
     plan: dict[str, Any] = {}  # noqa: RUF012  nothing to choose
 
-    def begin(self, world: World, plan: dict[str, Any] | None = None) -> None:
+    def begin(self, job: Job, plan: dict[str, Any] | None = None) -> None:
         torch.set_num_threads(1)
-        self.world = world
-        self.ledger = Ledger(world.job.nodes)
-        self.peers = peers(world, np.arange(world.job.nodes), self.ledger)
+        self.job = job
+        self.ledger = Ledger(job.roster.nodes)
+        self.peers = peers(job, np.arange(job.roster.nodes), self.ledger)
         self.trainers = list(next(iter(self.peers.values())).classmates.values())
 
     def round(self, number: int, evaluate: bool) -> None:
         asyncio.run(self._round(number, evaluate))
         if evaluate:
-            for peer in self._there(number):
+            for peer in self._present(number):
                 peer.score(merged=True)
 
-    def _there(self, number: int) -> list[Node]:
-        return [self.peers[node] for node in np.flatnonzero(self.world.there(number)).tolist()]
+    def _present(self, number: int) -> list[Node]:
+        return [self.peers[node] for node in np.flatnonzero(self.job.members(number)).tolist()]
 
     async def _round(self, number: int, evaluate: bool) -> None:
-        graph, there = self.world.graph, self._there(number)
-        transport, active = MemoryTransport(len(there), self.ledger), self.world.faults.active(graph, number)
+        graph, there = self.job.graph, self._present(number)
+        transport, active = MemoryTransport(len(there), self.ledger), self.job.faults.active(graph, number)
 
         async def one(peer: Node) -> None:
             reachable = graph.targets[active & (graph.sources == peer.node)].tolist()
@@ -110,7 +111,7 @@ class MemorySession:
         await asyncio.gather(*map(one, there))
 
     def evaluate(self) -> None:
-        for peer in self._there(0):
+        for peer in self._present(0):
             peer.score()
 
     def snapshot(self) -> dict[str, Tensor]:

@@ -12,19 +12,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
-import torch.multiprocessing as mp
 
-from coterie.engines import World
-from coterie.engines._pool import without_main
-from coterie.errors import ConfigError, CoterieError, DivergedError, RunError
+from coterie import processes
+from coterie.errors import CoterieError, DivergedError, RunError
+from coterie.job import Job
+from coterie.peers.settings import PeerSettings
 
 if TYPE_CHECKING:
-    from coterie.net.desk import Timing
     from coterie.net.identity import Home
-    from coterie.net.peer import Assignment
+    from coterie.peers.runtime import Assignment
 
 STOPPED, UNFIT, DIVERGED = 3, 2, 4
 """How a peer's process ends, other than well."""
@@ -36,7 +35,7 @@ FIRST_REST, LONGEST_REST = 0.5, 30.0
 
 
 @dataclass(frozen=True)
-class Peer:
+class Peer(PeerSettings):
     """Run every node as a process of its own, over gRPC with mutual TLS: what real machines do, on one.
 
     `sync` merges when all neighbours at work have sent their models of the round, or at the deadline: `deadline`
@@ -45,32 +44,6 @@ class Peer:
     bfloat16. A peer waits `wait` seconds for its neighbours before it begins. One that dies is started again, at most
     `restarts` times, and after a pause that grows if it dies again soon.
     """
-
-    mode: Literal["sync", "async"] = "sync"
-    deadline: float = 30.0
-    stretch: float = 4.0
-    quorum: int = 0
-    discount: float = 1.0
-    half: bool = False
-    wait: float = 60.0
-    restarts: int = 3
-    threads: int = 1
-
-    def __post_init__(self) -> None:
-        for name, least in (("deadline", 0.0), ("stretch", 1.0), ("wait", 0.0), ("quorum", 0), ("restarts", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"engine.{name}", expected=f"at least {least:g}", got=getattr(self, name))
-        if not 0 < self.discount <= 1:
-            raise ConfigError("engine.discount", expected="above 0, at most 1", got=self.discount)
-        if self.threads < 1:
-            raise ConfigError("engine.threads", expected="at least 1", got=self.threads)
-
-    @property
-    def timing(self) -> "Timing":
-        """How these peers wait for each other."""
-        from coterie.net.desk import Timing
-
-        return Timing(self.mode, self.deadline, self.stretch, self.quorum, self.discount)
 
     def open(self) -> "Fleet":
         """Start with no processes."""
@@ -118,7 +91,7 @@ class Fleet:
         config: Path,
         method: str,
         seed: int,
-        world: World,
+        job: Job,
         folder: Path,
         watch: Callable[[Sequence[str], Sequence[dict[str, Any] | None]], None],
         stopping: Callable[[], bool],
@@ -128,7 +101,7 @@ class Fleet:
         from coterie.net import status
         from coterie.net.logs import Tail
 
-        self._prepare(config, method, seed, world, folder)
+        self._prepare(config, method, seed, job, folder)
         logs = [Tail(p.folder) for p in self._crew]
         names, shown = [p.name for p in self._crew], 0.0
         try:
@@ -151,23 +124,23 @@ class Fleet:
 
     def kept(self) -> pl.DataFrame:
         """What there is of the records of a job that was broken off."""
-        from coterie.net.peer import kept_rows
+        from coterie.peers.runtime import kept_rows
 
         return pl.concat([kept_rows(p.folder) for p in self._crew]).sort("round", "node")
 
     def measures(self) -> pl.DataFrame | None:
         """What the peers have measured so far, if they were asked to."""
-        from coterie.net.peer import kept_measures
+        from coterie.peers.runtime import kept_measures
 
         found = [m for p in self._crew if (m := kept_measures(p.folder)) is not None]
         return pl.concat(found).sort("round", "node", maintain_order=True) if found else None
 
-    def _prepare(self, config: Path, method: str, seed: int, world: World, folder: Path) -> None:
+    def _prepare(self, config: Path, method: str, seed: int, job: Job, folder: Path) -> None:
         """New keys and ports for every start; models and records stay where they were."""
         self._keys = Path(tempfile.mkdtemp(prefix="coterie-keys-"))
-        count = world.job.nodes
+        count = job.roster.nodes
         names = [f"node-{i:0{len(str(count - 1))}d}" for i in range(count)]
-        homes = make_homes(self._keys, names, world)
+        homes = make_homes(self._keys, names, job)
         self._crew = []
         for i, name in enumerate(names):
             there = folder / name
@@ -222,7 +195,7 @@ class Fleet:
         self._stop()
 
 
-def make_homes(folder: Path, names: Sequence[str], world: World) -> "list[Home]":
+def make_homes(folder: Path, names: Sequence[str], job: Job) -> "list[Home]":
     """Keys, loopback ports and neighbours for all nodes of a world."""
     from coterie.net.identity import Home
 
@@ -230,7 +203,7 @@ def make_homes(folder: Path, names: Sequence[str], world: World) -> "list[Home]"
     homes = [Home.create(folder / name, name, address) for name, address in zip(names, addresses, strict=True)]
     cards = [home.card for home in homes]
     for i, home in enumerate(homes):
-        for j in around(world, i):
+        for j in around(job, i):
             home.add(cards[j])
     return homes
 
@@ -246,24 +219,18 @@ def free_ports(count: int) -> list[int]:
     return sorted(found)
 
 
-def around(world: World, node: int) -> list[int]:
+def around(job: Job, node: int) -> list[int]:
     """Whom a node hears or is heard by."""
-    return sorted({*world.graph.neighbours(node).tolist(), *world.graph.audience(node).tolist()})
+    return sorted({*job.graph.neighbours(node).tolist(), *job.graph.audience(node).tolist()})
 
 
 def process(target: Callable[..., None], *args: Any) -> Callable[[], Any]:
     """What starts a process that does this."""
 
     def start() -> Any:
-        context: Any = mp.get_context("forkserver" if hasattr(os, "fork") else "spawn")
-        if context.get_start_method() == "forkserver":
-            slow = ["coterie.net.peer", "coterie.world", "sklearn.datasets"]
-            context.set_forkserver_preload(slow)
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
-        process = context.Process(target=target, args=args, daemon=True)
-        with without_main():
-            process.start()
-        return process
+        return processes.start(
+            target, *args, preload=["coterie.peers.runtime", "coterie.config.build", "sklearn.datasets"]
+        )
 
     return start
 
@@ -272,22 +239,21 @@ def assignment(
     config: Path, method: str, seed: int, node: int, names: Sequence[str], home: Path, folder: Path
 ) -> "Assignment":
     """What one node of a fleet is to do."""
-    from coterie.experiment import Experiment, read
+    from coterie.config.build import build, load_samples
+    from coterie.config.configuration import Configuration, read
     from coterie.net.identity import Home
-    from coterie.net.peer import Assignment
-    from coterie.slots import choice
-    from coterie.world import build, load_samples
+    from coterie.peers.runtime import Assignment
 
-    settings = Experiment(**read(config)).resolved[method]
-    world = build(settings, load_samples(settings), seed, ask=False)
-    engine = choice("engine", settings.engine).make()  # type: ignore[arg-type]
+    settings = Configuration(**read(config)).resolved[method]
+    job = build(settings, load_samples(settings), seed)
+    engine: Peer = settings.choice("engine").make()
     return Assignment(
         method=method,
         settings=settings,
         seed=seed,
-        world=world,
+        job=job,
         node=node,
-        numbers={names[j]: j for j in around(world, node)},
+        numbers={names[j]: j for j in around(job, node)},
         home=Home(home),
         folder=folder,
         timing=engine.timing,
@@ -302,13 +268,13 @@ def _be(
     config: Path, method: str, seed: int, node: int, names: list[str], home: Path, folder: Path
 ) -> None:  # pragma: no cover  runs in another process
     """The life of one peer's process."""
-    from coterie.net import peer
-    from coterie.records import write
+    from coterie.files import write
+    from coterie.peers import runtime
 
     try:
-        peer.run(assignment(config, method, seed, node, names, home, folder))
+        runtime.run(assignment(config, method, seed, node, names, home, folder))
         code = 0
-    except peer.Stopped:
+    except runtime.Stopped:
         code = STOPPED
     except CoterieError as error:
         write(folder / "failure.txt", str(error).encode())

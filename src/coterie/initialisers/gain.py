@@ -41,4 +41,4 @@ def gain(
             w.mul_(origin.gain * factor)
 
 
-gain.needs = {"start": "merge", "clamp": 10.0}  # type: ignore[attr-defined]
+gain.needs = {"merge_first": True, "clamp": 10.0}  # type: ignore[attr-defined]

@@ -1,45 +1,14 @@
 """What peers must have in common to work together, and what they may then say to each other."""
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
-
-from coterie.contract import Me, Message
-from coterie.engines import World
-from coterie.engines._node import Node
-from coterie.engines._training import RowData, Trainer
-from coterie.experiment import Experiment
-from coterie.net.wire import VERSION, Expected, hello_mismatch
+from coterie.net.wire import VERSION, hello_mismatch
 from coterie.net.wire_pb2 import Hello
 
 PHASE = "phase"
 """The one shared setting in which peers may differ for a while."""
-
-SHARED = (
-    "model",
-    "rule",
-    "protocol",
-    "initialiser",
-    "start",
-    "objective",
-    "optimiser",
-    "keep_optimiser",
-    "clamp",
-    "rounds",
-    "links",
-    "presence",
-    "outage",
-    "absence",
-    "joins",
-    "leaves",
-)
-"""Settings that neighbours must have in common; what is not here is each peer's own business."""
 
 
 @dataclass(frozen=True)
@@ -79,72 +48,3 @@ def disagreement(mine: Hello, theirs: Hello) -> str | None:
         if difference := hello_mismatch(own, other):
             return difference
     return f"model signature: mine {list(mine.signatures)[:8]}, theirs {list(theirs.signatures)[:8]}"
-
-
-def shared(settings: Experiment, **more: Any) -> dict[str, str]:
-    """The settings that neighbours compare, and more that they must have in common, each as JSON."""
-    dump = settings.model_dump()
-    whole = {key: dump[key] for key in SHARED} | more
-    return {key: json.dumps(value, sort_keys=True) for key, value in _flat(whole)}
-
-
-def _flat(value: Any, path: str = "") -> Iterable[tuple[str, Any]]:
-    if isinstance(value, dict) and value:
-        for key, inner in value.items():
-            yield from _flat(inner, f"{path}.{key}" if path else key)
-    elif isinstance(value, str) and ".py:" in value:  # a user's own part: the text counts, not where it lies
-        file, _, thing = value.rpartition(":")
-        text = Path(file).read_bytes() if Path(file).exists() else b""
-        yield path, f"{Path(file).name}:{thing} {sha256(text).hexdigest()[:12]}"
-    else:
-        yield path, value
-
-
-def code(trainer: Trainer) -> str:
-    """A short name for an architecture: its tensors' names, shapes and types."""
-    layout, buffers = trainer.architecture.layout, trainer.architecture.buffers
-    whole = [trainer.architecture.name, layout.names, layout.shapes, buffers.names, buffers.shapes, "float32"]
-    return sha256(json.dumps(whole).encode()).hexdigest()[:16]
-
-
-def vocabulary(world: World, node: Node, rounds: int, half: bool) -> Expected:
-    """What neighbours may say: the fields that rule and protocol send, for every architecture of the configuration."""
-    rule, said, always = world.rule, {}, None
-    for trainer in node.classmates.values():
-        zeros = torch.zeros(trainer.architecture.layout.size)
-        variants = [{"w": zeros}] if getattr(world.protocol, "keeps", True) else []
-        for number in (1, rounds):
-            me = _me(world, node.node, trainer, number)
-            variants.append(rule.send(me, zeros, rule.init(me, zeros)))
-        fields = {name: tensor.numel() for variant in variants for name, tensor in variant.items()}
-        common = set(fields).intersection(*variants)
-        always = common if always is None else always & common
-        if trainer.architecture.buffers.size:
-            fields["buffers"] = trainer.architecture.buffers.size
-        said[code(trainer)] = fields
-    answers: dict[str, dict[str, int]] = {}
-    if rule.answers:
-        own = node.trainer
-        zeros = torch.zeros(own.architecture.layout.size)
-        me = _me(world, node.node, own, 1)
-        message = Message(rule.send(me, zeros, rule.init(me, zeros)), me.size, 1)
-        answer = rule.answer(me, message, RowData(own, node.row))
-        answers = {code: {} for code in said}  # other kinds do not answer, and say so
-        answers[code(own)] = {name: tensor.numel() for name, tensor in answer.items()}
-    spoken = {name for fields in said.values() for name in fields}
-    says, samples = getattr(world.protocol, "says", None), world.samples
-    exercised = says(samples.shape, samples.classes) if says else {}
-    special = {tag: dict.fromkeys(said, fields) for tag, fields in exercised.items()}
-    optional = spoken - (always or set()) | {name for fields in exercised.values() for name in fields} - spoken
-    tags = getattr(world.protocol, "tags", None)
-    return Expected(
-        architectures=lambda tag: special.get(tag) or (answers if tag.endswith(" answer") else said),
-        optional=frozenset(optional),
-        tags=lambda tag: tags is None or tag in tags,
-        half=half,
-    )
-
-
-def _me(world: World, node: int, trainer: Trainer, round: int) -> Me:
-    m = world.job.me(np.array([node]), round, trainer.architecture.layout)
-    return replace(m, node=m.node[0], size=m.size[0], degree=m.degree[0], labels=m.labels[0])

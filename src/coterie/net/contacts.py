@@ -6,12 +6,13 @@ import secrets
 import time
 from dataclasses import dataclass, field
 
+from coterie.errors import Refused
+from coterie.mail.desk import Desk
 from coterie.net.agreement import Agreement
-from coterie.net.desk import Desk
 from coterie.net.identity import Card, Home
 from coterie.net.logs import clean, say
-from coterie.net.status import Neighbour, Status
-from coterie.net.wire import CHUNK, VERSION, Refused
+from coterie.net.status import NeighbourStatus, Status
+from coterie.net.wire import CHUNK, VERSION
 from coterie.net.wire_pb2 import Hello, Welcome
 
 SERVICE = "coterie.v1.Peers"
@@ -43,7 +44,7 @@ class Link:
 
     number: int
     card: Card
-    status: Neighbour
+    status: NeighbourStatus
     session: str = ""
     """Of the neighbour's process, as it said when it began to follow us."""
     streams: int = 0
@@ -64,7 +65,7 @@ class Contacts:
         self.home, self.desk, self.agreement, self.status, self.log = home, desk, agreement, status, log
         self.session = secrets.token_hex(8)
         self.cards = {name: card for name, card in home.neighbours.items() if name in numbers}
-        self.by_name = {n: Link(numbers[n], c, Neighbour(n, c.address)) for n, c in self.cards.items()}
+        self.by_name = {n: Link(numbers[n], c, NeighbourStatus(n, c.address)) for n, c in self.cards.items()}
         self.by_number = {link.number: link for link in self.by_name.values()}
         self.finished = False
         status.neighbours = {name: link.status for name, link in self.by_name.items()}

@@ -263,7 +263,7 @@ def channel(home: Home, card: Card, options: Sequence[tuple[str, Any]] = ()) -> 
 
 def caller(context: grpc.aio.ServicerContext, neighbours: Mapping[str, Card]) -> str:
     """The name of the neighbour who calls: the one on whose card the certificate is, whatever that says of itself."""
-    from coterie.net.wire import Refused  # here, because it brings torch, which `coterie peer add` does not need
+    from coterie.errors import Refused  # here, because it brings torch, which `coterie peer add` does not need
 
     shown = list(context.auth_context().get("x509_pem_cert") or ())
     if len(shown) != 1:

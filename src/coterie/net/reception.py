@@ -9,15 +9,15 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from coterie.engines._buffers import Pool
-from coterie.errors import PeerError
+from coterie.errors import PeerError, Refused
+from coterie.mail.desk import Envelope, happens
 from coterie.net.agreement import PHASE, disagreement
 from coterie.net.contacts import ALIVE, SERVICE, SLOWEST, STALL, Contacts, Link
-from coterie.net.desk import Envelope, happens
 from coterie.net.identity import caller, server_credentials
 from coterie.net.logs import say
-from coterie.net.wire import CHUNK, Expected, Receiver, Refused
+from coterie.net.wire import CHUNK, Expected, Receiver
 from coterie.net.wire_pb2 import Header, Hello, Receipt
+from coterie.node.buffers import BufferPool
 
 PULSE = 1.0
 LULL = 0.1
@@ -39,7 +39,7 @@ class Reception:
     def __init__(self, contacts: Contacts, expected: Expected) -> None:
         self.contacts, self.expected, self.desk = contacts, expected, contacts.desk
         self._moved = asyncio.Event()
-        self._slots, self._staging = asyncio.Semaphore(STAGED), Pool(STAGED)
+        self._slots, self._staging = asyncio.Semaphore(STAGED), BufferPool(STAGED)
         self._server: Any = None
 
     async def open(self) -> None:

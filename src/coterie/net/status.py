@@ -15,9 +15,6 @@ from typing import Any, Literal, get_args
 from coterie.errors import PeerError
 from coterie.net import web
 from coterie.net.logs import clean
-from coterie.net.watch import Watch, table
-
-__all__ = ["FILE", "Neighbour", "State", "Status", "Watch", "announce", "metrics", "read", "serve", "table"]
 
 State = Literal["waiting", "training", "exchanging", "away", "finished", "stopped"]
 
@@ -30,7 +27,7 @@ ANSWER = 10_000_000
 
 
 @dataclass(slots=True)
-class Neighbour:
+class NeighbourStatus:
     """What a peer knows of one neighbour."""
 
     name: str
@@ -72,7 +69,7 @@ class Status:
     received_bytes: int = 0
     checkpoints: int = 0
     checkpoint_errors: int = 0
-    neighbours: dict[str, Neighbour] = field(default_factory=dict)
+    neighbours: dict[str, NeighbourStatus] = field(default_factory=dict)
     errors: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=ERRORS))
 
     def add_error(self, text: object) -> None:
@@ -91,7 +88,7 @@ class Status:
         return said
 
 
-def _fields(known: Status | Neighbour) -> dict[str, Any]:
+def _fields(known: Status | NeighbourStatus) -> dict[str, Any]:
     return {each.name: getattr(known, each.name) for each in fields(known)}
 
 

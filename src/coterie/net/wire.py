@@ -16,8 +16,9 @@ from google.protobuf.message import DecodeError
 from torch import Tensor
 
 from coterie.contract import finite
-from coterie.engines._buffers import Pool
+from coterie.errors import Refused
 from coterie.net.wire_pb2 import Header
+from coterie.node.buffers import BufferPool
 
 VERSION = 2
 CHUNK = 1 << 20
@@ -28,16 +29,7 @@ _BLOCK = 64 << 10
 _SIZE_LIMIT = 1e12
 
 
-class Refused(Exception):
-    """Something from a neighbour was refused: `reason` is a short stable word to count by, `detail` a line for logs."""
-
-    def __init__(self, reason: str, detail: str = "") -> None:
-        super().__init__(f"{reason}: {detail}" if detail else reason)
-        self.reason = reason
-        self.detail = detail
-
-
-def encode(fields: Mapping[str, Tensor], half: bool = False, pool: Pool | None = None) -> memoryview:
+def encode(fields: Mapping[str, Tensor], half: bool = False, pool: BufferPool | None = None) -> memoryview:
     """The fields as a safetensors file, byte for byte what `safetensors.torch.save` writes; `half` sends bfloat16.
 
     Every number is copied once, straight to its place, and converted on the way. The library's own function copies
@@ -49,7 +41,7 @@ def encode(fields: Mapping[str, Tensor], half: bool = False, pool: Pool | None =
     head = _head({name: field.numel() for name, field in fields.items()}, half)
     dtype = _dtype(half)
     data = sum(field.numel() for field in fields.values()) * dtype.itemsize
-    file = (pool or Pool()).take(len(head) + data)
+    file = (pool or BufferPool()).take(len(head) + data)
     file[: len(head)] = head
     numbers = torch.frombuffer(file, dtype=dtype, offset=len(head)) if data else torch.empty(0)
     start = 0
@@ -119,10 +111,10 @@ class Receiver:
     A delivery refused once stays refused, and its buffer is let go.
     """
 
-    def __init__(self, expected: Expected, judge: Callable[[Header], None], pool: Pool | None = None) -> None:
+    def __init__(self, expected: Expected, judge: Callable[[Header], None], pool: BufferPool | None = None) -> None:
         self._expected = expected
         self._judge = judge
-        self._pool = pool or Pool()
+        self._pool = pool or BufferPool()
         self._header: Header | None = None
         self._fields: dict[str, int] = {}
         self._places: dict[str, int] | None = None

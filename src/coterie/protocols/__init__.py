@@ -2,24 +2,22 @@
 
 A protocol is one generator per node per round. It yields what to do and is handed the result; it moves no bytes and
 touches no tensor, so the simulator, the in-memory peers and a real network run it unchanged. Rounds are closed: what is
-sent in a round is received in it, or lost. A protocol that only merges what it receives says `keeps = False`: then a
-peer need not keep its neighbours' models, but adds them up as they arrive. `tags` names all it uses, if it says so: a
-peer takes nothing else in. One to which the numbers of nodes are names of one's neighbours and no more says
-`local = True`: then peers that know nobody else can follow it, too. A protocol whose settings do not suit every number
-of nodes, or nodes that come and go, says so in `fits(nodes, passing)`.
+sent in a round is received in it, or lost.
 
 What is to be done with tensors beyond training and merging stands in methods of the protocol's own, its exercises:
 engines call them where the node lives, with all that the node has (`coterie.lessons.Student`), and make packets of what
-they say. A protocol whose exercises speak tells beforehand what they may say: `says(shape, classes)` gives for each of
-its own tags every field that can occur, with its number of elements.
+they say.
 """
 
-from collections.abc import Generator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from coterie.contract import Rule
 
 Nodes = NDArray[np.int64]
 
@@ -117,3 +115,26 @@ class Exercise:
 
 Op = Train | Observe | Send | Receive | Answer | Merge | Adopt | Teach | Exercise
 Round = Generator[Op, Any, None]
+
+
+class Protocol(ABC):
+    """Who trains, sends and merges when: a frozen dataclass whose fields are the settings."""
+
+    tags: ClassVar[tuple[str, ...] | None] = None
+    """All tags it uses, if it says so: a peer then takes nothing else in."""
+    keeps: ClassVar[bool] = True
+    """Whether it does more with what it receives than merge it: else a peer adds models up as they arrive."""
+    local: ClassVar[bool] = False
+    """Whether the numbers of nodes are names of one's neighbours and no more: then peers that know nobody else can
+    follow it, too."""
+
+    @abstractmethod
+    def round(self, place: Place, rule: Rule, merge_first: bool) -> Round:
+        """What one node does in one round."""
+
+    def says(self, shape: tuple[int, ...], classes: int) -> dict[str, dict[str, int]]:
+        """For each tag under which exercises speak, every field that can occur, with its number of elements."""
+        return {}
+
+    def fits(self, nodes: int, passing: Collection[int] = ()) -> None:
+        """Refuse a number of nodes, or nodes that come and go (`passing`), that the settings do not suit."""

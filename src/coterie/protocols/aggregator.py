@@ -8,11 +8,11 @@ import numpy as np
 from coterie.contract import Rule
 from coterie.errors import ConfigError
 from coterie.parts import find
-from coterie.protocols import Adopt, Place, Receive, Round, Send, Teach, Train
+from coterie.protocols import Adopt, Place, Protocol, Receive, Round, Send, Teach, Train
 
 
 @dataclass(frozen=True)
-class Aggregator:
+class Aggregator(Protocol):
     """Everyone trains, hands the model to one node, and takes back what its lesson made of it.
 
         round:  w_i ← train(w_i);  the hub:  {w_i} ← lesson({w_i});  w_i ← what came back
@@ -35,9 +35,9 @@ class Aggregator:
             cure = "Choose a hub that neither joins nor leaves."
             raise ConfigError("protocol.hub", expected="a node that is always there", got=self.hub, cure=cure)
 
-    def round(self, place: Place, rule: Rule, start: str) -> Round:
+    def round(self, place: Place, rule: Rule, merge_first: bool) -> Round:
         hub = np.array([self.hub])
-        if place.round == 1 and start == "merge":
+        if place.round == 1 and merge_first:
             yield from self._exchange(place, hub, "start")
         yield Train()
         yield from self._exchange(place, hub, "model")

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from coterie.contract import Fields, Rule
 from coterie.lessons import Look, Said, Student
-from coterie.protocols import Exercise, Place, Receive, Round, Send
+from coterie.protocols import Exercise, Place, Protocol, Receive, Round, Send
 from coterie.protocols._anchors import contrast, distil, taught
 from coterie.randomness import generator
 
 
 @dataclass(frozen=True)
-class DESA:
+class DESA(Protocol):
     """Neighbours share made-up samples (anchors) and exchange logits on them; models never travel and may all differ.
 
         once:  A_i ← distil(D_i);   round:  z_i(A_i), z_i(A_j) ↔ z_j(A_j), z_j(A_i);   w_i ← train(w_i) on
@@ -51,7 +51,7 @@ class DESA:
             "logits": {f"{whose} {c}": self.ipc * classes for whose in ("mine", "yours") for c in range(classes)},
         }
 
-    def round(self, place: Place, rule: Rule, start: str) -> Round:
+    def round(self, place: Place, rule: Rule, merge_first: bool) -> Round:
         partners = np.intersect1d(place.neighbours, place.audience)
         heard = None
         for name, tag in (("offer", "anchors"), ("tell", "logits")):

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from coterie.contract import Rule
-from coterie.protocols import Answer, Merge, Observe, Place, Receive, Round, Send, Train
+from coterie.protocols import Answer, Merge, Observe, Place, Protocol, Receive, Round, Send, Train
 
 
 @dataclass(frozen=True)
-class Neighbourhood:
+class Neighbourhood(Protocol):
     """Train, send to the neighbours, merge what arrives; with a merge before the first training if so started.
 
         round:  w ← train(w);  send to all who hear me;  w ← merge(w, what I heard)
@@ -17,8 +17,8 @@ class Neighbourhood:
 
     keeps, local, tags = False, True, ("start", "model", "start answer", "model answer")
 
-    def round(self, place: Place, rule: Rule, start: str) -> Round:
-        if place.round == 1 and start == "merge":
+    def round(self, place: Place, rule: Rule, merge_first: bool) -> Round:
+        if place.round == 1 and merge_first:
             yield from self._exchange(place, rule, "start")
         yield Train()
         if rule.observes:

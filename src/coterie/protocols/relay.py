@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from coterie.contract import Rule
-from coterie.protocols import Adopt, Place, Receive, Round, Send, Train
+from coterie.protocols import Adopt, Place, Protocol, Receive, Round, Send, Train
 
 
 @dataclass(frozen=True)
-class Relay:
+class Relay(Protocol):
     """The model walks along the nodes in order, each training on it in turn; on a ring it comes back to the first.
 
         w_k ← train(w_{k−1}),   k = 1 … n;   on a ring w_0 ← w_n at the end of the round
@@ -20,7 +20,7 @@ class Relay:
     Reference: Jiang et al., Performance Analysis of Decentralized Federated Learning Deployments
     """
 
-    def round(self, place: Place, rule: Rule, start: str) -> Round:
+    def round(self, place: Place, rule: Rule, merge_first: bool) -> Round:
         before, after = place.neighbours[place.neighbours < place.node], place.audience[place.audience > place.node]
         previous, following = before[before == place.node - 1], after[after == place.node + 1]
         if place.node > 0 and previous.size:

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from coterie.dynamics import Dynamics
-from coterie.estimates import Gossip
+from coterie.network.dynamics import Dynamics
+from coterie.network.estimates import Gossip
 from coterie.report.curves import FAINT, LOOK, PALETTE, save
 
 _GREY = "#666666"

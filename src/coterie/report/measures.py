@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from coterie.errors import RunError
-from coterie.measures import SPREADS, STEPS
+from coterie.node.measures import SPREADS, STEPS
 from coterie.report.curves import FAINT, INK, LOOK, PALETTE, STILL, _label, save
 from coterie.report.statistics import complete, mean_ci, methods
 

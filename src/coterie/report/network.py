@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from coterie.graph import Floats, Graph
-from coterie.rewiring import assortativity
+from coterie.network.faults import Floats
+from coterie.network.graph import Graph
+from coterie.network.rewiring import assortativity
 
 _ARROWS = 3000  # more arrow heads than this hide what they point at
 

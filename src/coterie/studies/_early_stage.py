@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from coterie.census import on, survey
-from coterie.dynamics import Dynamics, simulate
-from coterie.estimates import Gossip, Scaling, gossip_push_sum, scaling
-from coterie.experiment import Experiment
-from coterie.faults import Faults
-from coterie.graph import Graph, draw
+from coterie.config.configuration import Configuration
+from coterie.network.dynamics import Dynamics, simulate
+from coterie.network.estimates import Gossip, Scaling, gossip_push_sum, scaling
+from coterie.network.faults import Faults
+from coterie.network.graph import Graph, draw
+from coterie.network.rewiring import assortativity, rewire
 from coterie.parts import find
 from coterie.randomness import generator
 from coterie.report.curves import Curve
@@ -21,8 +21,8 @@ from coterie.report.dynamics import draw_gossip
 from coterie.report.panels import DASHED, SOLID, Line, Panel, colour, draw_panels, line
 from coterie.report.sheets import Sheet
 from coterie.report.statistics import mean_ci
-from coterie.rewiring import assortativity, rewire
-from coterie.studies import Exhibit, Harvest, Scale, Shown
+from coterie.runs.exhibits import Exhibit, Harvest, Scale, Shown
+from coterie.runs.gossip import on, survey
 
 Settings = Mapping[str, Any]
 
@@ -44,7 +44,7 @@ def steps_exhibit(scale: Scale, base: Settings, gain: Settings, he: Settings) ->
     rounds = {"smoke": 40, "laptop": 100, "paper": 2000}[scale]
     common = {**base, "nodes": nodes, "items": {"smoke": 40, "laptop": 80, "paper": 80}[scale], "epochs": 1}
     common |= {"topology": {"name": "regular", "k": k}, "rounds": rounds, "measures": ("spread", "steps")}
-    runs = {"he": Experiment(**common, methods={"he": he}), "gain": Experiment(**common, methods={"gain": gain})}
+    runs = {"he": Configuration(**common, methods={"he": he}), "gain": Configuration(**common, methods={"gain": gain})}
 
     def show(found: Harvest, folder: Path) -> list[Shown]:
         whole = found.measures["he"].filter(pl.col("layer").is_null())
@@ -254,7 +254,7 @@ def gossip_exhibit(scale: Scale, base: Settings, gain: Settings) -> Exhibit:
     common = {**base, "nodes": nodes, "items": items, "batches": batches, "rounds": rounds}
     common["topology"] = {"name": "ba", "m": 4}
     asked = {**gain, "initialiser": {"name": "gain", "estimate": "gossip"}}
-    runs = {"asked": Experiment(**common, methods={"exact": gain, "by gossip": asked})}
+    runs = {"asked": Configuration(**common, methods={"exact": gain, "by gossip": asked})}
 
     def show(found: Harvest, folder: Path) -> list[Shown]:
         rounds_asked = 12
@@ -298,6 +298,6 @@ def gossip_exhibit(scale: Scale, base: Settings, gain: Settings) -> Exhibit:
 
 def _asked_around(graph: Graph, rounds: int, links: float) -> Gossip:
     """What every node believes after each round of asking its neighbours."""
-    world = replace(on(graph), faults=Faults(0, links))
-    found = np.stack([np.full(graph.nodes, np.inf), *survey(world, 4000, rounds)])
+    job = replace(on(graph), faults=Faults(0, links))
+    found = np.stack([np.full(graph.nodes, np.inf), *survey(job, 4000, rounds)])
     return Gossip(np.where(np.isnan(found), np.inf, found), graph.gain())

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from coterie.experiment import Experiment
+from coterie.config.configuration import Configuration
+from coterie.config.slots import as_table
 from coterie.report.sheets import Sheet
 from coterie.report.statistics import complete, last_round, mean_characteristic_time, mean_ci, methods, per_seed
 from coterie.report.tables import NEVER, UNKNOWN, humanise, rounds_cell
-from coterie.slots import as_table
 
 Frames = Mapping[str, pl.DataFrame]
 """Column -> the records of all methods there."""
@@ -225,7 +225,7 @@ def lasting(rounds: int, every: int, last: int = 1) -> tuple[int, ...]:
     )
 
 
-def describe_scale(experiments: Iterable[Experiment], paper: str) -> str:
+def describe_scale(experiments: Iterable[Configuration], paper: str) -> str:
     """How runs differ from the paper's, in words."""
     told = []
     for e in experiments:

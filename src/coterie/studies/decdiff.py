@@ -4,15 +4,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from coterie import skew
-from coterie.experiment import Experiment
+from coterie.config.build import load_samples, network
+from coterie.config.configuration import Configuration
+from coterie.config.slots import as_table, choice
+from coterie.network import skew
 from coterie.partitions import split
 from coterie.report.allocation import draw_allocation
 from coterie.report.curves import plot_accuracy, plot_nodes, plot_spread
 from coterie.report.network import draw_graph
 from coterie.report.sheets import Sheet
-from coterie.slots import as_table, choice
-from coterie.studies import Exhibit, Harvest, Scale, Shown
+from coterie.runs.exhibits import Exhibit, Harvest, Scale, Shown
 from coterie.studies._contenders import BASELINES, OURS, WITH_GAIN, named
 from coterie.studies._racing import (
     accuracy_sheet,
@@ -24,7 +25,6 @@ from coterie.studies._racing import (
     pairs_sheet,
     times_sheet,
 )
-from coterie.world import load_samples, network
 
 PAPER = "50 nodes, all images, 1,000 rounds, 4 replicas"
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -110,7 +110,7 @@ def decdiff(scale: Scale) -> dict[str, Exhibit]:
     }
 
 
-def _runs(scale: Scale) -> dict[str, Experiment]:
+def _runs(scale: Scale) -> dict[str, Configuration]:
     common: dict[str, Any] = {
         "topology": {"name": "er", "p": 0.2, "connect": True},
         "partition": "zipf",
@@ -138,10 +138,10 @@ def _runs(scale: Scale) -> dict[str, Experiment]:
     }
 
 
-def _race(**settings: Any) -> Experiment:
+def _race(**settings: Any) -> Configuration:
     """All methods; CFA-GE's step is to the learning rate what it is in the paper."""
     step = round(1.5 * settings["lr"], 6)
-    return Experiment(**settings, methods=named(NAMES) | {"cfa-ge": {"rule": {"name": "cfa_ge", "step": step}}})
+    return Configuration(**settings, methods=named(NAMES) | {"cfa-ge": {"rule": {"name": "cfa_ge", "step": step}}})
 
 
 def _accuracies(found: Harvest, folder: Path) -> list[Shown]:
@@ -207,14 +207,14 @@ def _boxes(found: Harvest, folder: Path) -> list[Shown]:
     ]
 
 
-def _graph(runs: Mapping[str, Experiment], folder: Path) -> Path:
+def _graph(runs: Mapping[str, Configuration], folder: Path) -> Path:
     first = next(iter(next(iter(runs.values())).resolved.values()))
     path = folder / "network.png"
     draw_graph(network(first, first.seeds[0]), path)
     return path
 
 
-def allocations(runs: Mapping[str, Experiment], folder: Path, remark: str = "") -> list[Shown]:
+def allocations(runs: Mapping[str, Configuration], folder: Path, remark: str = "") -> list[Shown]:
     """Who holds what, drawn and measured, for the first seed of each run."""
     shown: list[Shown] = []
     rows = []
@@ -257,7 +257,7 @@ def _disruption(scale: Scale) -> Exhibit:
         settings |= {"dataset": "mnist", "model": {"name": "mlp", "sizes": [512, 256, 128]}, "nodes": 100}
         settings |= {"rounds": 300, "epochs": 5, "batch_size": 100, "lr": 0.001, "momentum": 0.5}
     names = {"fedavg": "FedAvg", "dechetero": "DecHetero", "centralised": "Centralised"}
-    run = Experiment(**settings, methods=named(names))
+    run = Configuration(**settings, methods=named(names))
 
     def show(found: Harvest, folder: Path) -> list[Shown]:
         records = labelled(found.records["disruption"], names)

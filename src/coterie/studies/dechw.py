@@ -9,11 +9,11 @@ from typing import Any
 
 import polars as pl
 
-from coterie.experiment import Experiment
+from coterie.config.configuration import Configuration
 from coterie.report.curves import PALETTE, Curve, plot_accuracy
 from coterie.report.panels import DASHED, SOLID, Line, Panel, colour, draw_panels, line
 from coterie.report.statistics import methods
-from coterie.studies import Exhibit, Harvest, Scale, Shown
+from coterie.runs.exhibits import Exhibit, Harvest, Scale, Shown
 from coterie.studies._contenders import BASELINES, OURS, WITH_GAIN, named
 from coterie.studies._racing import (
     absolute,
@@ -60,7 +60,7 @@ def dechw(scale: Scale) -> dict[str, Exhibit]:
     if scale != "paper":
         scaled += f" DecHW* with θ = {THETA} (30); a node's curvature comes from one or two batches (a dozen)."
 
-    def exhibit(title: str, show: Any, some: Mapping[str, Experiment] = runs) -> Exhibit:
+    def exhibit(title: str, show: Any, some: Mapping[str, Configuration] = runs) -> Exhibit:
         return Exhibit(title, show, some, scaled)
 
     hard = {name: e for name, e in runs.items() if name.startswith("cifar10")} or runs
@@ -89,7 +89,7 @@ def dechw(scale: Scale) -> dict[str, Exhibit]:
     }
 
 
-def _runs(scale: Scale) -> dict[str, Experiment]:
+def _runs(scale: Scale) -> dict[str, Configuration]:
     """One run for each data set and α, called `mnist 0.5`."""
     star = {} if scale == "paper" else {"dechw-star": {"rule": {"name": "dechw", "theta": THETA}}}
     common: dict[str, Any] = {
@@ -105,7 +105,7 @@ def _runs(scale: Scale) -> dict[str, Experiment]:
         digits = {"dataset": "digits", "model": {"name": "mlp", "sizes": [64, 32]}, "batch_size": 16, "lr": 0.05}
         common |= {**digits, "momentum": 0.5, "nodes": 10, "rounds": 20, "epochs": 2, "seeds": (0, 1)}
         common["evaluate"] = lasting(20, 2, TAIL[scale])
-        return {"mnist 0.5": Experiment(**common, partition=_dirichlet(0.5))}
+        return {"mnist 0.5": Configuration(**common, partition=_dirichlet(0.5))}
     if scale == "paper":
         common |= {
             "nodes": 50,
@@ -124,7 +124,7 @@ def _runs(scale: Scale) -> dict[str, Experiment]:
         sets["cifar10"] = {**cifar, "model": "cnn_mnist", "lr": 0.008, **fewer}
         alphas = (0.5,)
     return {
-        f"{name} {alpha:g}": Experiment(**{**common, **settings}, partition=_dirichlet(alpha))
+        f"{name} {alpha:g}": Configuration(**{**common, **settings}, partition=_dirichlet(alpha))
         for name, settings in sets.items()
         for alpha in alphas
     }
@@ -199,7 +199,7 @@ def _pairs(found: Harvest, folder: Path) -> list[Shown]:
     return [pairs_sheet("Differences in test accuracy", frames, NAMES, pairs)]
 
 
-def _alike(runs: Mapping[str, Experiment], scaled: str) -> Exhibit:
+def _alike(runs: Mapping[str, Configuration], scaled: str) -> Exhibit:
     """The first of these runs, with data that are the same everywhere."""
     run, experiment = next(iter(runs.items()))
     name = run.partition(" ")[0]
@@ -283,15 +283,15 @@ def _by_bytes(found: Harvest, folder: Path) -> list[Shown]:
 
 
 def _looked_into(
-    runs: Mapping[str, Experiment], names: Mapping[str, Any], measures: tuple[str, ...]
-) -> dict[str, Experiment]:
+    runs: Mapping[str, Configuration], names: Mapping[str, Any], measures: tuple[str, ...]
+) -> dict[str, Configuration]:
     """The first of these runs with its first seed and some methods, and diagnostics."""
     run, experiment = next(iter(runs.items()))
     update = {"methods": named(names), "measures": measures, "seeds": experiment.seeds[:1]}
     return {run: experiment.model_copy(update=update)}
 
 
-def _curvature(scaled: str, runs: Mapping[str, Experiment]) -> Exhibit:
+def _curvature(scaled: str, runs: Mapping[str, Configuration]) -> Exhibit:
     def show(found: Harvest, folder: Path) -> list[Shown]:
         lines = _by_node(found, "h_norm", 5)
         panel = Panel("Norm of the Gauss–Newton diagonal", lines, y="‖h‖ before it is normalised")
@@ -302,7 +302,7 @@ def _curvature(scaled: str, runs: Mapping[str, Experiment]) -> Exhibit:
     )
 
 
-def _trace(scaled: str, runs: Mapping[str, Experiment]) -> Exhibit:
+def _trace(scaled: str, runs: Mapping[str, Configuration]) -> Exhibit:
     def show(found: Harvest, folder: Path) -> list[Shown]:
         lines = _by_node(found, "h_element", 10)
         total = sum(one.curve.mean for one in lines)
@@ -331,7 +331,7 @@ def _by_node(found: Harvest, measure: str, nodes: int) -> list[Line]:
     return lines
 
 
-def _spread(scaled: str, runs: Mapping[str, Experiment]) -> Exhibit:
+def _spread(scaled: str, runs: Mapping[str, Configuration]) -> Exhibit:
     names = {
         "dechetero": "DecHetero",
         "dechw": "DecHW",
@@ -368,7 +368,7 @@ def _spread(scaled: str, runs: Mapping[str, Experiment]) -> Exhibit:
 # DESA.
 
 
-def _anchors(scale: Scale, runs: Mapping[str, Experiment], scaled: str) -> Exhibit:
+def _anchors(scale: Scale, runs: Mapping[str, Configuration], scaled: str) -> Exhibit:
     names = {"desa": "DESA", "dechetero": "DecHetero", "dechw": "DecHW"}
     small = {} if scale == "paper" else {"protocol": {"name": "desa", "ipc": 5, "steps": 50}}
     taken = {

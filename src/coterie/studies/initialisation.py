@@ -8,11 +8,11 @@ from typing import Any
 
 import polars as pl
 
-from coterie.experiment import Experiment
+from coterie.config.configuration import Configuration
 from coterie.report.curves import AXES
 from coterie.report.panels import DASHED, SOLID, Line, Panel, colour, draw_panels, line, shade
 from coterie.report.sheets import Sheet
-from coterie.studies import Exhibit, Harvest, Scale, Shown
+from coterie.runs.exhibits import Exhibit, Harvest, Scale, Shown
 from coterie.studies._early_stage import (
     assortativity_exhibit,
     gossip_exhibit,
@@ -22,7 +22,7 @@ from coterie.studies._early_stage import (
 )
 from coterie.studies._leaving import between, exponent, leaving_times
 
-FIRST = {"start": "merge", "clamp": 10.0}
+FIRST = {"merge_first": True, "clamp": 10.0}
 HE = {"rule": "decavg", "initialiser": "he", **FIRST}
 GAIN = {"rule": "decavg", "initialiser": "gain"}
 CENTRAL = {"rule": "isolation", "initialiser": "he", "pooled": True}
@@ -150,8 +150,8 @@ def _growth(
     runs = {}
     for n in sizes:
         common = {**base, "nodes": n}
-        runs[f"he {n}"] = Experiment(**common, rounds=rounds[n], methods={"he": HE})
-        runs[f"gain {n}"] = Experiment(**common, rounds=min(with_gain, rounds[n]), methods={"gain": GAIN})
+        runs[f"he {n}"] = Configuration(**common, rounds=rounds[n], methods={"he": HE})
+        runs[f"gain {n}"] = Configuration(**common, rounds=min(with_gain, rounds[n]), methods={"gain": GAIN})
 
     def show(found: Harvest, folder: Path) -> list[Shown]:
         level = 0.9 * _height(found.records[f"he {sizes[0]}"])
@@ -204,7 +204,7 @@ def _failing(scale: Scale) -> Exhibit:
     base["rounds"] = _pick(scale, 40, 60, 2000)
     kinds = {"links": "links", "presence": "nodes"}
     runs = {
-        f"{kind} {p}": Experiment(**base, **{kind: p}, methods={"he": HE, "gain": GAIN})
+        f"{kind} {p}": Configuration(**base, **{kind: p}, methods={"he": HE, "gain": GAIN})
         for kind in kinds
         for p in chances
     }
@@ -257,7 +257,7 @@ def _misjudged(scale: Scale) -> Exhibit:
     counts, powers = (0.25, 0.5, 1.0, 2.0, 4.0), (0.3, 0.4, 0.5, 0.6)
     factors = {f"n × {c:g}": math.sqrt(c) for c in counts} | {f"n^{a:g}": n ** (a - 0.5) for a in powers if a != 0.5}
     methods = {name: {**GAIN, "initialiser": {"name": "gain", "factor": f}} for name, f in factors.items()}
-    runs = {"guess": Experiment(**base, methods={"he": HE, **methods})}
+    runs = {"guess": Configuration(**base, methods={"he": HE, **methods})}
 
     def show(found: Harvest, folder: Path) -> list[Shown]:
         records = found.records["guess"]
@@ -293,11 +293,11 @@ def _start(scale: Scale) -> Exhibit:
     methods = {
         "merged first, loss clamped": GAIN,
         "merged first only": {**GAIN, **no_clamp},
-        "clamped only": {**GAIN, "start": "train"},
-        "neither": {**GAIN, "start": "train", **no_clamp},
+        "clamped only": {**GAIN, "merge_first": False},
+        "neither": {**GAIN, "merge_first": False, **no_clamp},
         "He alone": HE,
     }
-    runs = {"start": Experiment(**base, methods=methods)}
+    runs = {"start": Configuration(**base, methods=methods)}
 
     def show(found: Harvest, folder: Path) -> list[Shown]:
         lines = []
@@ -367,12 +367,12 @@ def _bounded(scale: Scale, title: str, cases: Mapping[str, Mapping[str, Any]], x
     for label, own in cases.items():
         case = {**common, **own}
         a_round = case["epochs"] * math.ceil(case["items"] / case["batch_size"])
-        runs[label] = Experiment(
+        runs[label] = Configuration(
             **case, rounds=max(20, min(_pick(scale, 40, 120, 4000), work // a_round)), methods={"gain": GAIN}
         )
         pooled = {**case, "epochs": 1, "topology": "complete"}
         epochs = max(5, _pick(scale, 1500, 6000, 200000) * case["batch_size"] // (case["nodes"] * case["items"]))
-        bounds[label] = Experiment(**pooled, rounds=epochs, methods={"centralised": CENTRAL})
+        bounds[label] = Configuration(**pooled, rounds=epochs, methods={"centralised": CENTRAL})
 
     def show(found: Harvest, folder: Path) -> list[Shown]:
         axis: Any = x

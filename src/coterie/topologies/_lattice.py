@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from coterie.errors import GraphError
-from coterie.graph import Graph
+from coterie.network.graph import Graph
 
 
 def lattice(nodes: int, dims: tuple[int, ...] | None, d: int, *, wrap: bool) -> Graph:

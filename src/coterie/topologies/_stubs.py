@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.graph import Ints
+from coterie.network.faults import Ints
 
 _TRIES = 2000
 

@@ -3,7 +3,7 @@
 import networkx as nx
 import numpy as np
 
-from coterie.graph import Graph
+from coterie.network.graph import Graph
 from coterie.topologies._checks import between
 
 

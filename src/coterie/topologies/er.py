@@ -5,7 +5,7 @@ from typing import Literal
 import networkx as nx
 import numpy as np
 
-from coterie.graph import Graph
+from coterie.network.graph import Graph
 from coterie.topologies._checks import probability
 
 

@@ -7,7 +7,7 @@ import networkx as nx
 import numpy as np
 
 from coterie.errors import GraphError
-from coterie.graph import Graph
+from coterie.network.graph import Graph
 
 
 def file(nodes: int, rng: np.random.Generator, *, path: str, directed: bool = False) -> Graph:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from coterie.graph import Graph
+from coterie.network.graph import Graph
 from coterie.topologies._lattice import lattice
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from coterie.graph import Graph
+from coterie.network.graph import Graph
 
 
 def line(nodes: int, rng: np.random.Generator) -> Graph:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from coterie.graph import Graph
+from coterie.network.graph import Graph
 
 
 def star(nodes: int, rng: np.random.Generator) -> Graph:

@@ -4,7 +4,7 @@ import networkx as nx
 import numpy as np
 
 from coterie.errors import GraphError
-from coterie.graph import Graph
+from coterie.network.graph import Graph
 from coterie.topologies._checks import between, probability
 
 

@@ -1,0 +1,115 @@
+"""What there is to choose from: the rooms, the parts in them, and what each part says of itself."""
+
+import re
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from coterie import methods
+from coterie.parts import ROOMS, Part, find, names, singular, unknown
+
+METHODS = "methods"
+ABOUT = {**ROOMS, METHODS: "whole methods, each a small composition of parts"}
+SINGULAR = {room: singular(room) for room in ABOUT}
+
+
+def room(name: str) -> str:
+    """The room, called by its singular or its plural."""
+    found = [r for r, one in SINGULAR.items() if name.lower() in (r, one)]
+    if not found:
+        raise unknown("room", name, ABOUT)
+    return found[0]
+
+
+def rooms() -> RenderableType:
+    """All rooms with what they decide."""
+    table = _grid(max(map(len, ABOUT)))
+    for name, about in ABOUT.items():
+        table.add_row(name, about, Text(str(len(_names(name))), style="dim"))
+    return Group(table, Text("\ncoterie list ROOM shows what is in one.", style="dim"))
+
+
+def inside(where: str) -> RenderableType:
+    """All parts in a room, a line each."""
+    table = _grid(max(map(len, _names(where))))
+    for name in _names(where):
+        if where == METHODS:
+            summary, reference = methods.describe(name)
+        else:
+            part = find(where, name)
+            summary, reference = part.summary, part.reference
+        table.add_row(name, Text(summary), Text(brief(reference), style="dim"))
+    return Group(table, Text(f"\ncoterie show {SINGULAR[where]} NAME tells all of one.", style="dim"))
+
+
+def show(where: str, name: str) -> RenderableType:
+    """Everything a part or a method says of itself."""
+    if where == METHODS:
+        summary, reference = methods.describe(name)
+        text = (methods.FOLDER / f"{name}.toml").read_text()
+        lines = [line for line in text.splitlines() if not line.startswith("#")]
+        return _sheet(f"method {name}", summary, "\n".join(f"    {li}" for li in lines), None, reference)
+    from coterie.app.flags import load
+
+    part = load(where, name)
+    table = _exhibits(part) if where == "studies" else _parameters(part)
+    return _sheet(f"{SINGULAR[where]} {part.name}", part.summary, part.body, table, part.reference)
+
+
+def brief(reference: str) -> str:
+    """A reference cut to its authors and year: `Yin et al., 2018`."""
+    first, *others = [piece.strip() for piece in reference.split(",")]
+    # after a lone surname, a lone word is another author and not a title
+    several = len(others) > 2 and len(first.split()) == len(others[0].split()) == 1
+    years = re.findall(r"\b(?:19|20)\d\d\b", reference.partition(";")[0])
+    return ", ".join(filter(None, [f"{first} et al." if several else first, years[-1] if years else ""]))
+
+
+def _sheet(title: str, summary: str, body: str, settings: RenderableType | None, reference: str) -> RenderableType:
+    pieces: list[RenderableType] = [Text(title, style="bold"), Text(summary)]
+    for paragraph in body.split("\n\n") if body else []:
+        # an equation is shown as it was written, words are set anew, and so is each item of a list
+        equation = paragraph.startswith(" ")
+        words = [paragraph] if equation else [" ".join(item.split()) for item in re.split(r"\n(?=- )", paragraph)]
+        pieces += [Text(""), *(Text(w, no_wrap=equation, overflow="ignore" if equation else "fold") for w in words)]
+    pieces += [Text(""), settings] if settings else []
+    pieces += [Text(f"\n{reference}", style="dim")] if reference else []
+    return Group(*pieces)
+
+
+def _exhibits(part: Part) -> RenderableType:
+    """What a study shows, and how many runs that takes on a laptop."""
+    table = Table("exhibit", "what it shows", "runs (laptop)", box=None, padding=(0, 3, 0, 0), header_style="dim")
+    for label, exhibit in part.make()("laptop").items():
+        runs = sum(len(run.seeds) * max(1, len(run.methods)) for run in exhibit.runs.values())
+        table.add_row(label, exhibit.title, str(runs or ""))
+    return table
+
+
+def _parameters(part: Part) -> RenderableType | None:
+    from coterie.app.flags import EMPTY, kind_of, shown
+    from coterie.config.slots import EXTRAS, SLOTS
+
+    slot = next((s for s, r in SLOTS.items() if r == part.room), None)
+    found = part.parameters | EXTRAS.get(slot or "", {})
+    if not found:
+        return None
+    table = Table("setting", "type", "default", box=None, padding=(0, 3, 0, 0), header_style="dim")
+    for key, (annotation, default) in found.items():
+        flag = f"--{slot}.{key.replace('_', '-')}" if slot else key
+        table.add_row(flag, kind_of(annotation), "required" if default is EMPTY else shown(default) or "none")
+    return table
+
+
+def _names(where: str) -> list[str]:
+    return methods.names() if where == METHODS else list(names(where))
+
+
+def _grid(width: int) -> Table:
+    """Name, summary, reference; the summary gives way where there is no room for all."""
+    table = Table.grid(padding=(0, 2), expand=True)
+    table.add_column(style="bold", no_wrap=True, min_width=width)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column(no_wrap=True, overflow="ellipsis", max_width=22)
+    return table

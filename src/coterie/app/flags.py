@@ -1,0 +1,358 @@
+"""Flags of the command line, made from the fields of an experiment and the signatures of the parts it names.
+
+Nothing is listed here: a new field or a new part has its flags because it exists. Values stay text until the experiment
+checks them, so that a file, a flag and Python are refused with the same words.
+"""
+
+import difflib
+import inspect
+import itertools
+import json
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from cyclopts import Group, Parameter, Token
+
+from coterie.config.configuration import DEFAULT, Configuration, read
+from coterie.config.slots import EXTRAS, SLOTS
+from coterie.errors import ConfigError
+from coterie.parts import Part, find, names
+
+EMPTY = inspect.Parameter.empty
+EVERYDAY = Group("Everyday", sort_key=1)
+PARTS = Group("Parts", help="Each has settings of its own: name one and ask for --help again.", sort_key=2)
+FINER = Group("Finer", sort_key=3)
+OFTEN = (
+    "nodes",
+    "rounds",
+    "epochs",
+    "batches",
+    "batch_size",
+    "lr",
+    "momentum",
+    "items",
+    "seeds",
+    "methods",
+    "data_dir",
+)
+TEXTUAL = ("seeds", "evaluate", "methods", "joins", "leaves")
+"""Fields that read a notation of their own."""
+SHORT = ("lr", "momentum")
+"""Settings of the optimiser that have a short name."""
+EXTRA_HELP = {
+    ("topology", "connect"): "draw again until the network is connected",
+    ("topology", "assortativity"): "rewire until the degrees of linked nodes correlate so",
+}
+METAVARS = {"seeds": "SEEDS", "evaluate": "ROUNDS", "methods": "NAMES", "data_dir": "FOLDER"} | dict.fromkeys(
+    ("joins", "leaves"), "NODE:ROUND,…"
+)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One setting as the command line knows it."""
+
+    name: str
+    path: tuple[str, ...]
+    """Where its value goes: `("nodes",)`, `("rule", "theta")`."""
+    annotation: Any
+    default: Any
+    help: str
+    group: Group
+    metavar: str = ""
+    alias: str = ""
+    part: str = ""
+    """The part it belongs to, if it does."""
+
+    @property
+    def switch(self) -> bool:
+        """Whether the bare flag means yes."""
+        return _members(self.annotation) == [bool]
+
+    @property
+    def parameter(self) -> inspect.Parameter:
+        """The flag as a parameter of a cyclopts command, whose value will be text."""
+        members = _members(self.annotation)
+        repeats = any(_is_list(m) for m in members) or self.path[0] in TEXTUAL
+        kind: Any = bool if self.switch else list[str] if repeats else str
+        choices = [c for m in members if get_origin(m) is Literal for c in get_args(m)] if not repeats else []
+        details = [", ".join(choices), "required" if self.default is EMPTY else ""]
+        metavar = self.metavar or ("CHOICE" if choices else kind_of(self.annotation))
+        described = Parameter(
+            name=self.name,
+            help="; ".join(filter(None, [self.help, *details])),
+            group=self.group,
+            metavar=None if self.switch else metavar,
+            show_default=shown(self.default) or False,
+            negative=(),
+            converter=_texts if repeats else None,
+        )
+        name, only_named = _identifier(self.name), inspect.Parameter.KEYWORD_ONLY
+        return inspect.Parameter(name, only_named, default=None, annotation=Annotated[kind | None, described])
+
+    def value(self, typed: bool | str | Sequence[str]) -> Any:
+        """What was typed, as the experiment takes it."""
+        if isinstance(typed, bool):
+            return typed
+        texts = [typed] if isinstance(typed, str) else typed
+        if self.path[0] in TEXTUAL and len(self.path) == 1:
+            return ",".join(t.strip().strip("[]") for t in texts)
+        return parse(self.annotation, texts)
+
+
+def experiment_flags(base: Mapping[str, Any]) -> list[Flag]:
+    """A flag for every field of an experiment; defaults are those of `base`, a configuration file."""
+    found = []
+    for key, field in Configuration.model_fields.items():
+        default = base.get(key, field.default)
+        text, metavar, group = field.description or "", METAVARS.get(key, ""), EVERYDAY if key in OFTEN else FINER
+        if key in SLOTS:
+            text, metavar, group = f"{text}: {', '.join(names(SLOTS[key]))}", "NAME", PARTS
+            default = ", ".join(_named(default))
+        elif key == "methods":
+            default = ", ".join(default)
+        elif isinstance(default, Mapping):
+            default = ",".join(f"{node}:{round}" for node, round in default.items())
+        found.append(Flag(_dashed(key), (key,), field.annotation, default, text, group, metavar))
+    return sorted(found, key=lambda flag: OFTEN.index(flag.path[0]) if flag.path[0] in OFTEN else len(OFTEN))
+
+
+def part_flags(slot: str, part: Part, given: Mapping[str, Any], order: int = 0, own: Sequence[str] = ()) -> list[Flag]:
+    """A flag for every setting of a part.
+
+    Where `own` names a command's own flags, the command is about this part: its settings go without the slot's name
+    too, unless a flag of the command has that name.
+    """
+    group = Group(f"{slot} {part.name}", help=part.summary, sort_key=10 + order)
+    found = []
+    for key, (annotation, default) in (part.parameters | EXTRAS.get(slot, {})).items():
+        full, short = _dashed(f"{slot}.{key}"), _dashed(key)
+        plain = bool(own) and short not in own
+        text = EXTRA_HELP.get((slot, key), "")
+        name, alias = (short, full) if plain else (full, "")
+        found.append(
+            Flag(name, (slot, key), annotation, given.get(key, default), text, group, alias=alias, part=part.name)
+        )
+    return found
+
+
+def run_flags(tokens: Sequence[str]) -> tuple[list[Flag], dict[str, Any]]:
+    """All flags that make sense with the file and the parts that these arguments name, and what the file says."""
+    file = configuration_file(tokens)
+    base = read(DEFAULT if file is None else file)
+    flags = experiment_flags(base)
+    typed = joined(tokens, flags)
+    for order, slot in enumerate(SLOTS):
+        default = Configuration.model_fields[slot].default
+        below = base.get(slot, default)
+        if not isinstance(below, str | Mapping | list):
+            raise ConfigError(slot, expected="a name, or a table with a name", got=repr(below))
+        above = spoken(typed, f"--{slot}")
+        several = above.split(",") if above and slot == "model" else above
+        chosen = _named(several or below) or _named(default)
+        if len(chosen) == 1:
+            flags = [replace(f, part=chosen[0]) if f.path == (slot,) else f for f in flags]
+            given = below if isinstance(below, Mapping) and _named(below) == chosen else {}
+            if slot == "optimiser" and _named(below) == chosen:
+                given = {**given, **{short: base[short] for short in SHORT if short in base}}
+            flags += part_flags(slot, load(SLOTS[slot], chosen[0]), given, order)
+    return flags, base
+
+
+def configuration_file(tokens: Sequence[str]) -> Path | None:
+    """The file among the arguments of `run`."""
+    typed = joined(tokens, experiment_flags({}))
+    named = [t for t in typed if t.endswith(".toml") and not t.startswith("-")]
+    word = named[0] if named else first_word(typed, experiment_flags({}))
+    return None if word is None else Path(word)
+
+
+def load(room: str, name: str) -> Part:
+    """The part, or an error in one line whatever is wrong with the user's file."""
+    try:
+        part = find(room, name)
+        _ = part.parameters
+    except ConfigError:
+        raise
+    except Exception as error:  # the user's own module may fail in any way
+        raise ConfigError(f"cannot load {name!r} ({type(error).__name__}: {error})") from error
+    return part
+
+
+def settings(flags: Sequence[Flag], typed: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """What was typed as settings to lay over a file. A slot's settings go with the name of the part they belong to."""
+    found: dict[str, Any] = {}
+    for flag in flags:
+        given = typed.get(_identifier(flag.name))
+        if given is None:
+            continue
+        value = flag.value(given)
+        if len(flag.path) == 2:
+            slot, key = flag.path
+            unnamed = slot not in base and slot not in found
+            found.setdefault(slot, {"name": flag.part} if unnamed else {})[key] = value
+        else:
+            key = flag.path[0]
+            found[key] = {"name": value} if key in SLOTS and isinstance(value, str) else value
+    return found
+
+
+def command(
+    function: Callable[..., int], help: str, arguments: Sequence[inspect.Parameter], flags: Sequence[Flag]
+) -> Callable[..., int]:
+    """The function as a command with these arguments and flags, for cyclopts to read."""
+    whole = inspect.Signature([*arguments, *(flag.parameter for flag in flags)])
+    function.__doc__ = help
+    function.__signature__ = whole  # type: ignore[attr-defined]
+    function.__annotations__ = {name: p.annotation for name, p in whole.parameters.items()}
+    return function
+
+
+def positional(name: str, help: str, default: Any = EMPTY) -> inspect.Parameter:
+    """An argument without a flag."""
+    annotation = Annotated[str | None, Parameter(help=help, show_default=False, required=default is EMPTY)]
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY, default=default, annotation=annotation)
+
+
+def joined(tokens: Sequence[str], flags: Sequence[Flag]) -> list[str]:
+    """The arguments with dashes for underscores, long names shortened, and `--switch true` as one word."""
+    aliases = {f.alias: f.name for f in flags if f.alias}
+    switches = {f.name for f in flags if f.switch}
+    found: list[str] = []
+    for token in tokens:
+        if found and found[-1] in switches and token.lower() in ("true", "false", "yes", "no", "on", "off", "1", "0"):
+            found[-1] += f"={token}"
+        elif token.startswith("--"):
+            name, equals, value = token.partition("=")
+            name = name.replace("_", "-")
+            found.append(aliases.get(name, name) + equals + value)
+        else:
+            found.append(token)
+    return found
+
+
+def first_word(typed: Sequence[str], flags: Sequence[Flag]) -> str | None:
+    """The first argument that is neither a flag nor a flag's value."""
+    bare = {f.name for f in flags if f.switch} | {"--help", "--version"}
+    before = ""
+    for token in typed:
+        takes = before.startswith("--") and "=" not in before and before not in bare
+        is_value = takes and not token.startswith("--")
+        if not token.startswith("-") and not is_value:
+            return token
+        before = "" if is_value else token
+    return None
+
+
+def spoken(typed: Sequence[str], name: str) -> str | None:
+    """What was typed for a flag, joined by commas if it is repeated."""
+    found = [b for a, b in itertools.pairwise(typed) if a == name]
+    found += [t.partition("=")[2] for t in typed if t.startswith(f"{name}=")]
+    return ",".join(found) or None
+
+
+def check(typed: Sequence[str], flags: Sequence[Flag]) -> None:
+    """Refuse a setting that its part does not have, naming the part."""
+    known = {f.name for f in flags} | {f.alias for f in flags}
+    chosen = {f.path[0]: f"{f.path[0]} {f.part}" for f in flags if f.part}
+    for token in typed:
+        name = token.partition("=")[0]
+        slot = name.removeprefix("--").partition(".")[0]
+        if not name.startswith("--") or "." not in name or slot not in chosen or name in known:
+            continue
+        has = sorted(n for n in known if n.startswith(f"--{slot}."))
+        near = difflib.get_close_matches(name, has, n=1, cutoff=0.7)
+        listed = f"It has: {', '.join(has)}." if has else f"It has no settings; choose another with --{slot}."
+        cure = f"Did you mean {near[0]}?" if near else listed
+        raise ConfigError(f"unknown setting {name} of {chosen[slot]}", cure=cure)
+
+
+def parse(annotation: Any, texts: Sequence[str]) -> Any:
+    """Text as a value: lists from `64,32`, `[64, 32]` or a repeated flag; the rest is left to pydantic."""
+    members = _members(annotation)
+    if types.NoneType in members and [t.lower() for t in texts] == ["none"]:
+        return None
+    if any(_is_list(m) for m in members):
+        items = [item for text in texts for item in _items(text)]
+        return items[0] if str in members and len(items) == 1 else items
+    text = texts[-1]
+    structured = Any in members or any((get_origin(m) or m) is dict for m in members)
+    return _literal(text) if structured and str not in members else text
+
+
+def kind_of(annotation: Any) -> str:
+    """A type in a word, for people."""
+    words = {int: "INT", float: "NUMBER", bool: "BOOL", str: "TEXT", Any: "VALUE"}
+    found = []
+    for member in _members(annotation):
+        if get_origin(member) is Literal:
+            found.append("|".join(str(c) for c in get_args(member)))
+        elif _is_list(member):
+            inner = [kind_of(a) for a in get_args(member) if a is not ...]
+            found.append(f"{inner[0] if inner else 'VALUE'},…")
+        elif member is not types.NoneType:
+            found.append(words.get(member, "VALUE"))
+    return " or ".join(dict.fromkeys(found))
+
+
+def shown(value: Any) -> str:
+    """A default as one would type it; nothing for nothing."""
+    if value is None or value is EMPTY:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return str(value.get("name", "")) or ", ".join(map(str, value))
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _texts(_: Any, tokens: Sequence[Token]) -> list[str]:
+    return [token.value for token in tokens]
+
+
+def _identifier(name: str) -> str:
+    return name.removeprefix("--").replace("-", "_").replace(".", "__")
+
+
+def _dashed(key: str) -> str:
+    return "--" + key.replace("_", "-")
+
+
+def _named(value: Any) -> list[str]:
+    """The names of the parts in a slot; none where the value cannot be one (the experiment will say so)."""
+    if isinstance(value, str):
+        return [value.strip()]
+    if isinstance(value, Mapping):
+        return [str(value["name"])] if "name" in value else []
+    return [name for v in value for name in _named(v)] if isinstance(value, list | tuple) else []
+
+
+def _members(annotation: Any) -> list[Any]:
+    """The alternatives of a union, without metadata."""
+    if get_origin(annotation) is Annotated:
+        return _members(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [m for a in get_args(annotation) for m in _members(a)]
+    return [annotation]
+
+
+def _is_list(annotation: Any) -> bool:
+    origin = get_origin(annotation) or annotation
+    return inspect.isclass(origin) and issubclass(origin, Sequence) and not issubclass(origin, str | bytes)
+
+
+def _items(text: str) -> list[Any]:
+    found = _literal(text)
+    if isinstance(found, list):
+        return found
+    return [piece.strip() for piece in text.split(",") if piece.strip()]
+
+
+def _literal(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

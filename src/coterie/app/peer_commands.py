@@ -1,0 +1,162 @@
+"""The commands of a peer: `coterie peer init`, `add`, `remove`, `move`, `rotate`, `run`, `export`."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from coterie.app.terminal import print_paths
+from coterie.errors import PeerError
+
+if TYPE_CHECKING:
+    from coterie.net.identity import Home
+
+Folder = Annotated[str | None, Parameter(help="the peer's folder (else COTERIE_HOME, else coterie-peer)")]
+
+
+def folder(home: str | None) -> Path:
+    """Where the peer lives: as said, else as the environment says, else in `coterie-peer`."""
+    return Path(home or os.environ.get("COTERIE_HOME") or "coterie-peer")
+
+
+def init(
+    *,
+    name: Annotated[str, Parameter(help="what neighbours call this peer, such as alice")],
+    listen: Annotated[str, Parameter(help="HOST:PORT to listen on, such as 0.0.0.0:7001")],
+    address: Annotated[str | None, Parameter(help="HOST:PORT that others dial (else found out)")] = None,
+    home: Folder = None,
+) -> int:
+    """Make a peer: a folder with its key, and a card for its neighbours."""
+    from coterie.net.identity import Home, check_name
+
+    card = Path(f"{check_name(name)}.peer")
+    Home.check_vacant(folder(home))
+    if os.path.lexists(card):  # seen before the key is made, so that a failure leaves nothing behind
+        raise PeerError(f"{card} is in the way", cure="Move it, or go to another folder.")
+    if not os.access(".", os.W_OK):
+        raise PeerError(f"cannot write {card} here", cure="Go to a folder of your own.")
+    made = Home.create(folder(home), name, listen, address)
+    made.card.write(card)
+    print_paths({"card": card, "folder": made.path, "address": made.address, "fingerprint": made.card.fingerprints[0]})
+    print(f"Give {card} to each neighbour, who says `coterie peer add {card}`, and add theirs the same way.")
+    print(
+        f"The card is no secret, but see that it arrives unchanged. {made.path / 'key.pem'} never leaves this machine."
+    )
+    return 0
+
+
+def add(
+    card: Annotated[str, Parameter(help="a neighbour's card, such as bob.peer")],
+    /,
+    *more: Annotated[str, Parameter(help="more cards", negative=())],
+    replace: Annotated[bool, Parameter(help="take another certificate of a known neighbour", negative=())] = False,
+    home: Folder = None,
+) -> int:
+    """Make neighbours of the peers whose cards these are."""
+    from coterie.net.identity import Card
+
+    here, cards = _open(home), [Card.read(path) for path in (card, *more)]
+    for each in cards:
+        here.add(each, replace=replace)
+        print_paths({each.name: f"{each.address}  {each.fingerprints[0]}"})
+    return 0
+
+
+def remove(name: Annotated[str, Parameter(help="a neighbour's name")], /, *, home: Folder = None) -> int:
+    """Trust a neighbour no more."""
+    here = _open(home)
+    here.remove(name)
+    print(f"{name} is no neighbour of {here.name} any more.")
+    return 0
+
+
+def move(
+    *,
+    address: Annotated[str, Parameter(help="HOST:PORT that others dial from now on")],
+    listen: Annotated[str | None, Parameter(help="HOST:PORT to listen on, if that changes too")] = None,
+    home: Folder = None,
+) -> int:
+    """Give the peer another address, and write the card that says so."""
+    here = _open(home)
+    card = Path(f"{here.name}.peer")
+    here.move(address, listen).write(card)
+    print_paths({"card": card, "listens on": here.listen, "address": here.address})
+    print(f"Each neighbour says `coterie peer add {card}`; this peer is there from its next start on.")
+    return 0
+
+
+def rotate(
+    *,
+    finish: Annotated[
+        bool, Parameter(help="use the new key, once all neighbours have the new card", negative=())
+    ] = False,
+    home: Folder = None,
+) -> int:
+    """Renew the peer's key in two steps, so that no neighbour is lost on the way."""
+    here = _open(home)
+    card = Path(f"{here.name}.peer")
+    made = here.finish_rotation() if finish else here.rotate()
+    made.write(card)
+    print_paths({"card": card, "fingerprint": made.fingerprints[0]})
+    if finish:
+        print("The new key is in use from the peer's next start on. Neighbours may add the new card, but need not.")
+    else:
+        print(f"The old key is still in use. Each neighbour says `coterie peer add {card} --replace`;")
+        print("when all have done so, and a round has passed, say `coterie peer rotate --finish`.")
+    return 0
+
+
+def _open(home: str | None) -> "Home":
+    from coterie.net.identity import Home
+
+    return Home(folder(home))
+
+
+def run(
+    file: Annotated[str, Parameter(help="a TOML file with settings, the same for all peers")],
+    /,
+    *,
+    data: Annotated[str | None, Parameter(help="this peer's data: .npz, Parquet, idx files, or images")] = None,
+    method: Annotated[str | None, Parameter(help="which method, if the file has several")] = None,
+    architecture: Annotated[int, Parameter(help="which model, if the file has a list of them (0 is the first)")] = 0,
+    status_port: Annotated[int, Parameter(help="loopback port of the status page (else one that is free)")] = 0,
+    quiet: Annotated[bool, Parameter(help="only warnings", negative=())] = False,
+    home: Folder = None,
+) -> int:
+    """Train with whoever is there, from the beginning or from where this peer was."""
+    from coterie.config.configuration import layered
+    from coterie.peers import deployment, runtime
+
+    here, done = _open(home), None
+    with deployment.alone(here):
+        while done is None:
+            given = deployment.assignment(
+                layered(Path(file), {}), here, data, method, architecture, port=status_port, verbose=not quiet
+            )
+            try:
+                done = runtime.run(given)
+            except runtime.Introduced:
+                continue
+            except runtime.Stopped:
+                model = (
+                    "; the model so far: `coterie peer export`" if (given.folder / runtime.CHECKPOINT).exists() else ""
+                )
+                print(f"Stopped. Go on with the same command{model}.", flush=True)
+                os._exit(0)  # a training step under way is not waited for: the checkpoint of the last round stands
+    last = done.row(-1, named=True)
+    print(f"Finished: round {last['round']}, accuracy {last['merged_accuracy']:.3f} on the test data here.")
+    print_paths({"records": given.folder / "records.parquet", "log": given.folder / "log.jsonl"})
+    return 0
+
+
+def export(
+    file: Annotated[str, Parameter(help="where to write it, such as model.safetensors")], /, *, home: Folder = None
+) -> int:
+    """Write the peer's model as named tensors, for PyTorch without Coterie."""
+
+    from coterie.peers import deployment
+
+    said = deployment.export(_open(home), Path(file))
+    print_paths({"model": file, "is": said["model"], "after round": said["round"]})
+    return 0

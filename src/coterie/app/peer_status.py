@@ -1,0 +1,36 @@
+"""Commands that look at a peer."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from coterie.app.peer_commands import Folder, folder
+from coterie.app.terminal import console
+from coterie.errors import PeerError
+
+
+def status(
+    *,
+    home: Folder = None,
+    json: Annotated[bool, Parameter(help="all that is known, for other programs", negative=())] = False,
+) -> int:
+    """Show how the peer on this machine is doing, and its neighbours."""
+    from coterie.app.watch import table
+    from coterie.net.status import read  # and not what needs torch: this is asked often
+
+    place = folder(home)
+    if not (place / "peer.toml").is_file():
+        cure = "Name its folder with --home, or make one with `coterie peer init`."
+        raise PeerError("no peer lives here", expected="a folder with peer.toml", got=str(place), cure=cure)
+    known = read(place / "run")
+    if known is None:
+        from coterie.peers.deployment import last_words
+
+        raise PeerError(f"the peer in {place} does not answer", cure=last_words(place))
+    if json:
+        from json import dumps
+
+        print(dumps(known, indent=2))
+    else:
+        console().print(table(known))
+    return 0

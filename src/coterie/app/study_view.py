@@ -1,0 +1,66 @@
+"""The command that carries out a study and shows its tables and figures."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from coterie.app.terminal import console, print_paths
+
+
+def study(
+    name: Annotated[str | None, Parameter(help="the study; left out, all are listed")] = None,
+    /,
+    *,
+    figure: Annotated[list[str] | None, Parameter(help="only these figures: 3a,4", negative=())] = None,
+    table: Annotated[list[str] | None, Parameter(help="only these tables: II,IV", negative=())] = None,
+    scale: Annotated[
+        str, Parameter(help="smoke (minutes), laptop (an hour or so), or paper (the paper's own sizes)")
+    ] = "laptop",
+    seeds: Annotated[str | None, Parameter(help="0-4, or 0,2,5 (else those of the scale)")] = None,
+    jobs: Annotated[int, Parameter(help="runs at a time (0: one for each core)")] = 0,
+    out: Annotated[str | None, Parameter(help="folder (else studies/NAME-SCALE)")] = None,
+    data_dir: Annotated[
+        str | None, Parameter(help="folder with data sets (else COTERIE_DATA, the cache, or a download)")
+    ] = None,
+) -> int:
+    """Compute the tables and figures of a paper.
+
+    For example:
+      coterie study                                          what there is
+      coterie study initialisation --scale smoke
+      coterie study initialisation --figure 3a,4 --seeds 0-4
+
+    Runs are kept by their settings: the same command goes on where it was.
+    """
+    if name is None:
+        from coterie.app import catalogue
+
+        console().print(catalogue.inside("studies"))
+        return 0
+    from coterie.app.progress import Tasks
+    from coterie.config.configuration import Configuration
+    from coterie.report.sheets import Sheet
+    from coterie.runs.study import Order, bind, conduct, heading
+
+    named = Configuration(seeds=seeds).seeds if seeds else None
+    order = Order(name, scale, _listed(figure), _listed(table), named, data_dir, jobs)
+    folder, screen = Path(out or f"studies/{name}-{scale}"), console()
+    try:
+        for label, exhibit, shown in conduct(order, folder, Tasks(screen)):
+            screen.print(f"\n{heading(label, exhibit)}", style="bold")
+            for item in shown:
+                if isinstance(item, Path):
+                    print_paths({"drawn to": item})
+                else:
+                    screen.print(item.render() if isinstance(item, Sheet) else item)
+    except KeyboardInterrupt:
+        print("coterie: interrupted. The same command goes on.", file=sys.stderr)
+        return 130
+    print_paths({"page": bind(order, folder)})
+    return 0
+
+
+def _listed(given: list[str] | None) -> list[str]:
+    return [piece.strip() for text in given or () for piece in text.split(",") if piece.strip()]

@@ -1,0 +1,108 @@
+"""Commands that look at one part before anything is trained: a network, a partition."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from coterie.app import flags
+from coterie.app.flags import Flag
+from coterie.app.terminal import console, print_facts
+from coterie.config.configuration import Configuration
+from coterie.config.slots import SLOTS, as_table, choice
+from coterie.errors import CoterieError
+from coterie.parts import names
+
+
+def graph_command(tokens: list[str], help: str) -> tuple[Callable[..., int], list[str]]:
+    """The command `graph` for these arguments, and the arguments as cyclopts takes them."""
+    own = [
+        Flag("--nodes", ("nodes",), int, 20, "how many nodes", flags.EVERYDAY),
+        Flag("--seed", ("seed",), int, 0, "which draw", flags.EVERYDAY),
+        Flag("--draw", ("draw",), str, None, "picture to write (png, pdf or svg)", flags.EVERYDAY, "FILE"),
+        Flag("--estimates", ("estimates",), bool, False, "what nodes could know of the gain", flags.EVERYDAY),
+    ]
+    known, typed = _about("topology", tokens, own)
+    flags.check(typed, known)
+
+    def graph(family: str, **given: Any) -> int:
+        from coterie.config.build import network
+        from coterie.report.network import describe, draw_graph
+
+        settings = flags.settings(known, given, {})
+        seed, picture = _whole("seed", settings.pop("seed", 0)), _picture(settings.pop("draw", None))
+        guesses = settings.pop("estimates", False)
+        topology = {"name": family, **settings.pop("topology", {})}
+        (experiment,) = Configuration(**settings, topology=topology).resolved.values()
+        drawn = network(experiment, seed)
+        print_facts(describe(drawn))
+        if guesses:
+            from coterie.runs.gain_table import guesses_of
+
+            print_facts(guesses_of(drawn, family, choice("topology", as_table(experiment.topology)).settings, seed))
+        if picture:
+            draw_graph(drawn, picture)
+            console().print(f"drawn to {picture}", soft_wrap=True)
+        return 0
+
+    family = flags.positional("family", f"a topology: {', '.join(names('topologies'))}")
+    return flags.command(graph, help, [family], known), typed
+
+
+def partition_command(tokens: list[str], help: str) -> tuple[Callable[..., int], list[str]]:
+    """The command `partition` for these arguments, and the arguments as cyclopts takes them."""
+    fields = {f.path[0]: f for f in flags.experiment_flags({})}
+    own = [
+        *(fields[key] for key in ("nodes", "dataset", "data_dir", "items", "total")),
+        Flag("--seed", ("seed",), int, 0, "which draw", flags.EVERYDAY),
+        Flag("--draw", ("draw",), str, None, "bubble chart to write (png, pdf or svg)", flags.EVERYDAY, "FILE"),
+    ]
+    known, typed = _about("partition", tokens, own)
+    dataset = flags.spoken(typed, "--dataset") or str(Configuration.model_fields["dataset"].default)
+    known += flags.part_flags("dataset", flags.load("datasets", dataset), {}, order=1)
+    flags.check(typed, known)
+
+    def partition(scheme: str, **given: Any) -> int:
+        from coterie.config.build import load_samples
+        from coterie.network import skew
+        from coterie.partitions import split
+        from coterie.report.allocation import draw_allocation
+
+        settings = flags.settings(known, given, {})
+        seed, picture = _whole("seed", settings.pop("seed", 0)), _picture(settings.pop("draw", None))
+        chosen = {"name": scheme, **settings.pop("partition", {})}
+        (experiment,) = Configuration(**settings, partition=chosen).resolved.values()
+        samples = load_samples(experiment)
+        labels = samples.train_y.numpy()
+        deal = choice("partition", as_table(experiment.partition)).make()
+        limits: Any = {"items": experiment.items, "total": experiment.total}
+        pairs = split(deal, labels, experiment.nodes, seed, validation=0.0, **limits)
+        counts = skew.counts(labels, [train for train, _ in pairs], samples.classes)
+        print_facts({key.replace("_", " "): value for key, value in skew.describe(counts).items()})
+        if picture:
+            picture.parent.mkdir(parents=True, exist_ok=True)
+            draw_allocation(counts, picture, f"{scheme}, {experiment.nodes} nodes, {dataset}, seed {seed}")
+            console().print(f"drawn to {picture}", soft_wrap=True)
+        return 0
+
+    scheme = flags.positional("scheme", f"a partition: {', '.join(names('partitions'))}")
+    return flags.command(partition, help, [scheme], known), typed
+
+
+def _about(slot: str, tokens: list[str], own: list[Flag]) -> tuple[list[Flag], list[str]]:
+    """The flags of a command about one part, which the first word names, and the arguments as cyclopts takes them."""
+    name = flags.first_word(flags.joined(tokens, own), own)
+    known = own + (flags.part_flags(slot, flags.load(SLOTS[slot], name), {}, own=[f.name for f in own]) if name else [])
+    return known, flags.joined(tokens, known)
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise CoterieError(name, expected="a whole number", got=repr(value)) from None
+
+
+def _picture(path: str | None) -> Path | None:
+    if path is not None and Path(path).suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise CoterieError("the picture's format", expected="a file ending in .png, .pdf or .svg", got=path)
+    return None if path is None else Path(path)

@@ -1,0 +1,1 @@
+"""From names and settings to an experiment, and from an experiment and a seed to a job."""

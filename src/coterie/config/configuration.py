@@ -1,0 +1,327 @@
+"""The configuration of an experiment: what a TOML file, the command line's flags and Python all say alike."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomlkit
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+)
+
+from coterie import methods as presets
+from coterie.config.slots import SLOTS, as_table, choice, explain, overlay, resolve
+from coterie.errors import ConfigError
+from coterie.network.faults import Faults, check_churn
+from coterie.node.measures import KINDS
+from coterie.parts import Choice, find, unknown
+from coterie.protocols import Protocol
+
+Slot = str | dict[str, Any]
+
+
+def _seeds(value: Any) -> Any:
+    """`3`, `[0, 2]`, `"0-4"` and `"0,2,5-7"` all name seeds."""
+    if isinstance(value, int):
+        return (value,)
+    if not isinstance(value, str):
+        return value
+    found: list[int] = []
+    for piece in value.split(","):
+        first, dash, last = (p.strip() for p in piece.partition("-"))
+        if not first.isdecimal() or (dash and not last.isdecimal()) or int(last or first) < int(first):
+            raise ValueError("seeds such as 0-4 or 0,2,5")
+        found += range(int(first), int(last or first) + 1)
+    return tuple(found)
+
+
+def _once(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    """A seed named twice is run once."""
+    return tuple(dict.fromkeys(seeds))
+
+
+def _rounds(value: Any) -> Any:
+    """`log`, `5` (every fifth round) or `0,10,100`."""
+    if isinstance(value, str) and value != "log":
+        pieces = value.split(",")
+        numbers = tuple(int(p) if p.strip().isdecimal() else -1 for p in pieces)
+        value = numbers[0] if len(numbers) == 1 else numbers
+    if (isinstance(value, int) and value < 1) or (isinstance(value, tuple) and -1 in value):
+        raise ValueError("'log', a number k for every k-th round, or a list of rounds such as 0,10,100")
+    return value
+
+
+def _moments(value: Any) -> Any:
+    """`18:10,19:30` and `16-19:10` name nodes and rounds; so does a table."""
+    if not isinstance(value, str):
+        return value
+    found: dict[int, int] = {}
+    for piece in filter(None, (p.strip() for p in value.split(","))):
+        who, _, when = (p.strip() for p in piece.partition(":"))
+        if not when.isdecimal():
+            raise ValueError("nodes and their rounds, such as 18:10,19:30 or 16-19:10")
+        found |= dict.fromkeys(_seeds(who), int(when))
+    return found
+
+
+def _names(value: Any) -> Any:
+    """`a,b` and `["a", "b"]` name presets; a table gives each method its own settings."""
+    if isinstance(value, str):
+        value = [v.strip() for v in value.split(",") if v.strip()]
+    return {name: {} for name in value} if isinstance(value, list | tuple) else value
+
+
+def _kinds(value: Any) -> Any:
+    """`spread,steps` and `["spread", "steps"]` name kinds of measures, each once."""
+    if isinstance(value, str):
+        value = [v.strip() for v in value.split(",") if v.strip()]
+    if isinstance(value, list | tuple):
+        for name in value:
+            if name not in KINDS:
+                raise unknown("measure", str(name), KINDS)
+        return tuple(dict.fromkeys(value))
+    return value
+
+
+class Configuration(BaseModel):
+    """Everything that decides the numbers of a run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: Slot = Field("digits", description="what is learnt")
+    data_dir: str | None = Field(
+        None, description="folder with data sets (else COTERIE_DATA, the cache, or a download)"
+    )
+    model: Slot | Annotated[list[Slot], Field(min_length=1)] = Field(
+        {"name": "mlp", "sizes": [64]}, description="what learns (a list: spread over nodes)"
+    )
+    nodes: int = Field(20, ge=1, description="how many nodes")
+    rounds: int = Field(60, ge=1, description="how many rounds")
+    epochs: int | None = Field(None, ge=1, description="local epochs a round")
+    batches: int | None = Field(None, ge=1, description="local mini-batches a round, instead of epochs")
+    batch_size: int = Field(16, ge=1, description="samples in a mini-batch")
+    optimiser: Slot = Field({"name": "sgd", "lr": 0.05, "momentum": 0.5}, description="how a gradient becomes a step")
+    lr: float | None = Field(None, gt=0, description="short for optimiser.lr")
+    momentum: float | None = Field(None, ge=0, lt=1, description="short for optimiser.momentum")
+    keep_optimiser: bool = Field(False, description="keep the optimiser's state from round to round")
+    early_stopping: bool = Field(False, description="undo a round's training if its validation loss rises")
+    patience: int = Field(1, ge=1, description="epochs in a row with a risen loss until then")
+    items: int | None = Field(None, ge=1, description="at most this many samples on a node")
+    total: int | None = Field(None, ge=1, description="use only this many of the training samples")
+    validation: float = Field(0.2, ge=0, lt=1, description="share of a node's samples kept for validation")
+    seeds: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(_seeds), AfterValidator(_once)] = Field(
+        (0,), min_length=1, description="0-4, or 0,2,5"
+    )
+    topology: Slot = Field({"name": "er", "p": 0.2, "connect": True}, description="who is whose neighbour")
+    links: float = Field(1.0, gt=0, le=1, description="probability that a link is up in a round")
+    presence: float = Field(1.0, gt=0, le=1, description="probability that a node takes part in a round")
+    outage: float | None = Field(None, ge=1, description="mean rounds that a link stays down (else drawn each round)")
+    absence: float | None = Field(None, ge=1, description="mean rounds that a node stays away (else drawn each round)")
+    joins: Annotated[dict[int, int], BeforeValidator(_moments)] = Field(
+        {}, description="nodes that come later, and the first round of each"
+    )
+    leaves: Annotated[dict[int, int], BeforeValidator(_moments)] = Field(
+        {}, description="nodes that go for good, and the first round without each"
+    )
+    partition: Slot = Field(
+        {"name": "dirichlet", "alpha": 0.5, "min_samples": 10}, description="who holds which samples"
+    )
+    pooled: bool = Field(False, description="put the data of all nodes into one (the centralised bound)")
+    rule: Slot = Field("decavg", description="how a node merges what it hears")
+    objective: Slot = Field("cross_entropy", description="what local training minimises")
+    initialiser: Slot = Field("default", description="where parameters start")
+    protocol: Slot = Field("neighbourhood", description="who trains, sends and merges when")
+    merge_first: bool | None = Field(None, description="exchange and merge the untrained models before round 1")
+    clamp: float | None = Field(None, gt=0, description="upper limit of a mini-batch's mean loss")
+    evaluate: Annotated[Literal["log"] | PositiveInt | tuple[NonNegativeInt, ...], BeforeValidator(_rounds)] = Field(
+        "log", description="rounds to evaluate: log, every k-th, or a list"
+    )
+    test_share: float = Field(1.0, gt=0, le=1, description="share of the test set that evaluations use")
+    measures: Annotated[tuple[str, ...], BeforeValidator(_kinds)] = Field(
+        (), description=f"more to measure in evaluated rounds: {', '.join(KINDS)}"
+    )
+    engine: Slot = Field("local", description="where the nodes live")
+    methods: Annotated[dict[str, dict[str, Any]], BeforeValidator(_names)] = Field(
+        {}, description="methods to compare: presets' names, or tables of settings that differ"
+    )
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise explain(error, "", type(self).model_fields, "an experiment") from None
+        if self.epochs is not None and self.batches is not None:
+            raise ConfigError("epochs and batches exclude each other", cure="Give one of them.")
+        check_churn(self.joins, self.leaves, self.nodes, self.rounds)
+        _ = self.faults(0)
+        _ = self.resolved
+
+    @property
+    def resolved(self) -> dict[str, "Method"]:
+        """Method name -> that one method, with every setting written out.
+
+        Not cached: `model_copy` would hand the old answer to a copy with other settings.
+        """
+        if not self.methods:
+            return {self._own_name(): self._fill()}
+        found = {}
+        for name, own in self.methods.items():
+            own = dict(own)
+            # a preset's name stands for the preset even with settings of its own, unless these say which rule it is
+            preset = not own or (name in presets.names() and "name" not in as_table(own.get("rule", {})))
+            base = presets.load(own.pop("use", name)) if preset or "use" in own else {}
+            found[name] = self._under(base, own)._fill()
+        return found
+
+    def _own_name(self) -> str:
+        name = str(as_table(self.rule).get("name"))
+        return name.rpartition(":")[2].lower() if ":" in name else name
+
+    def _under(self, *layers: Mapping[str, Any]) -> "Configuration":
+        """This experiment with the settings of a method laid over it, one layer after the other."""
+        shared = {"methods", "seeds", "rounds", "engine", "data_dir", "dataset", "measures"}
+        allowed = set(type(self).model_fields) - shared
+        settings = self.model_dump(exclude={"methods"})
+        for own in layers:
+            for key in own:
+                if key not in allowed:
+                    raise unknown("setting of a method", key, sorted(allowed))
+            settings = merge(settings, own)
+        return type(self)(**settings)
+
+    def _fill(self) -> "Method":
+        """All slots resolved, what the initialiser needs filled in, short names moved to where they belong."""
+        optimiser = as_table(self.optimiser)
+        short = {k: v for k, v in (("lr", self.lr), ("momentum", self.momentum)) if v is not None}
+        update: dict[str, Any] = {"methods": {}, "lr": None, "momentum": None, "optimiser": {**optimiser, **short}}
+        needs = getattr(find("initialisers", as_table(self.initialiser)["name"]).target, "needs", {})
+        update["merge_first"] = self.merge_first if self.merge_first is not None else needs.get("merge_first", False)
+        update["clamp"] = self.clamp if self.clamp is not None else needs.get("clamp")
+        if self.epochs is None and self.batches is None:
+            update["epochs"] = 1
+        filled = self.model_copy(update=update)
+        slots: dict[str, Any] = {s: resolve(s, getattr(filled, s)) for s in SLOTS if s != "model"}
+        models = filled.model if isinstance(filled.model, list) else [filled.model]
+        resolved_models = [resolve("model", m) for m in models]
+        slots["model"] = resolved_models if isinstance(filled.model, list) else resolved_models[0]
+        done = filled.model_copy(update=slots)
+        method = Method.model_construct(**{name: getattr(done, name) for name in Configuration.model_fields})
+        method._check()
+        return method
+
+    def faults(self, seed: int) -> Faults:
+        """What the network suffers with this seed."""
+        joins, leaves = ({}, {}) if self.pooled else (self.joins, self.leaves)
+        return Faults(seed, self.links, self.presence, self.outage, self.absence, joins, leaves)
+
+    def evaluated(self) -> list[int]:
+        """The rounds after which models are measured; the untrained start (0) and the last always are."""
+        if self.evaluate == "log":
+            found = {round(10 ** (k / 10)) for k in range(200) if 10 ** (k / 10) <= self.rounds}
+        elif isinstance(self.evaluate, int):
+            found = set(range(0, self.rounds + 1, self.evaluate))
+        else:
+            found = {r for r in self.evaluate if r <= self.rounds}
+        return sorted(found | {0, self.rounds})
+
+    def to_toml(self) -> str:
+        """The experiment as a file that gives it back."""
+        given = self.model_dump(exclude_none=True, exclude_defaults=False)
+        simple = {k: v for k, v in given.items() if not isinstance(v, dict)}
+        tables = {k: v for k, v in given.items() if isinstance(v, dict) and v}
+        return tomlkit.dumps(_plain({**simple, **tables}))
+
+
+class Method(Configuration):
+    """One method of an experiment, with every setting written out and every part resolved."""
+
+    def choice(self, slot: str) -> Choice:
+        """The part that fills a slot."""
+        return choice(slot, as_table(getattr(self, slot)))
+
+    @property
+    def models(self) -> tuple[Choice, ...]:
+        """The models that are spread over the nodes, in order; the same one may come again."""
+        listed = self.model if isinstance(self.model, list) else [self.model]
+        return tuple(choice("model", as_table(model)) for model in listed)
+
+    def _check(self) -> None:
+        """Refuse settings that are sound by themselves and make no sense together."""
+        protocol: Protocol = self.choice("protocol").make()
+        protocol.fits(1 if self.pooled else self.nodes, {*self.joins, *self.leaves} if not self.pooled else ())
+        if not self.early_stopping:
+            return
+        if self.validation == 0:
+            cure = "Keep some samples for it: --validation 0.2."
+            raise ConfigError("early_stopping needs validation data", expected="validation above 0", got=0, cure=cure)
+        if self.epochs is None or self.epochs <= self.patience:
+            came = f"batches = {self.batches}" if self.epochs is None else f"epochs = {self.epochs}"
+            wanted = f"at least {self.patience + 1} epochs with patience = {self.patience}"
+            cure = f"Train for more: --epochs {self.patience + 1}."
+            raise ConfigError("early_stopping looks at the loss after each epoch", expected=wanted, got=came, cure=cure)
+
+
+def _plain(value: Any) -> Any:
+    """Without None (TOML has none) and with lists for tuples."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items() if v is not None}
+    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings laid over settings; slots are joined by `overlay`, and the latest word on the optimiser wins."""
+    merged = dict(below)
+    for key, value in above.items():
+        joins = key in SLOTS and below.get(key) is not None and not isinstance(value, list | tuple)
+        merged[key] = overlay(below[key], value) if joins and not isinstance(below[key], list) else value
+    for one, other in (("epochs", "batches"), ("batches", "epochs")):
+        if above.get(one) is not None and above.get(other) is None:
+            merged[other] = None
+    if above.get("optimiser") is not None:  # what lies below in short speaks of the optimiser below
+        was, now = (_name_of(layer.get("optimiser")) for layer in (below, merged))
+        for short in ("lr", "momentum"):
+            if above.get(short) is None and (now != was or short in as_table(above["optimiser"])):
+                merged[short] = None
+    return merged
+
+
+def _name_of(optimiser: Any) -> Any:
+    return as_table(optimiser or Configuration.model_fields["optimiser"].default).get("name")
+
+
+DEFAULT = Path(__file__).parent / "default.toml"
+"""What `coterie run` runs when nothing is said."""
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file."""
+    if not path.is_file():
+        raise ConfigError("no such configuration file", expected="a TOML file", got=str(path), cure="Check the path.")
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML ({error})", cure="Mend that line.") from None
+
+
+def layered(file: Path | None, flags: Mapping[str, Any]) -> Configuration:
+    """Defaults, then the file, then the flags. Naming a rule by flag asks for that one method alone."""
+    base = read(DEFAULT) if file is None else read(file)
+    settings = merge(base, flags)
+    if "name" in as_table(flags.get("rule", {})) and "methods" not in flags:
+        settings.pop("methods", None)
+    return Configuration(**settings)
+
+
+def data_folder(experiment: Configuration) -> Path | None:
+    """The folder with data sets that the user named: `--data-dir`, else `COTERIE_DATA`."""
+    named = experiment.data_dir or os.environ.get("COTERIE_DATA")
+    return Path(named).expanduser() if named else None

@@ -1,0 +1,97 @@
+"""A slot of the configuration: which part fills it, with which settings, checked against the part's own signature."""
+
+import difflib
+import functools
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from coterie.errors import ConfigError
+from coterie.parts import Choice, Part, find
+
+SLOTS = {
+    "dataset": "datasets",
+    "model": "models",
+    "topology": "topologies",
+    "partition": "partitions",
+    "rule": "rules",
+    "objective": "objectives",
+    "initialiser": "initialisers",
+    "optimiser": "optimisers",
+    "protocol": "protocols",
+    "engine": "engines",
+}
+"""Setting -> the room its parts come from."""
+
+EXTRAS: dict[str, dict[str, tuple[Any, Any]]] = {
+    "topology": {"connect": (bool, False), "assortativity": (float | None, None)},
+}
+"""Settings that every part of a slot has, because the experiment itself carries them out."""
+
+
+@functools.cache
+def settings_model(slot: str, part: Part) -> type[BaseModel]:
+    """The settings of a part as a pydantic model, made from its signature."""
+    fields: dict[str, Any] = {
+        name: (annotation, ... if default is inspect.Parameter.empty else default)
+        for name, (annotation, default) in (part.parameters | EXTRAS.get(slot, {})).items()
+    }
+    config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, protected_namespaces=())
+    return create_model(part.name, __config__=config, **fields)
+
+
+def as_table(value: Any) -> dict[str, Any]:
+    """A slot as a table: a bare name is a table with nothing but the name."""
+    if isinstance(value, str):
+        return {"name": value}
+    if not isinstance(value, Mapping):
+        raise ConfigError("a part of the experiment", expected="a name, or a table with a name", got=repr(value))
+    return dict(value)
+
+
+def overlay(below: Any, above: Any) -> dict[str, Any]:
+    """One slot over another: settings belong to a name, so a new name starts from its own defaults."""
+    below, above = as_table(below), as_table(above)
+    return {**below, **above} if above.get("name", below.get("name")) == below.get("name") else above
+
+
+def resolve(slot: str, value: Any) -> dict[str, Any]:
+    """The slot with every setting written out, or a ConfigError that names the key."""
+    table = as_table(value)
+    if "name" not in table:
+        raise ConfigError(f"{slot} has settings but no name", cure=f"Say which: --{slot} NAME.")
+    part = find(SLOTS[slot], str(table.pop("name")))
+    try:
+        settings = settings_model(slot, part)(**table).model_dump()
+        part.make(**{k: v for k, v in settings.items() if k not in EXTRAS.get(slot, {})})
+    except ValidationError as error:
+        raise explain(error, f"{slot}.", part.parameters | EXTRAS.get(slot, {}), f"{slot} {part.name}") from None
+    except ValueError as error:
+        raise ConfigError(f"{slot} {part.name}: {error}") from None
+    return {"name": part.name, **settings}
+
+
+def choice(slot: str, table: Mapping[str, Any]) -> Choice:
+    """A resolved slot as what engines take."""
+    left_out = {"name", *EXTRAS.get(slot, {})}
+    return Choice(SLOTS[slot], table["name"], {k: v for k, v in table.items() if k not in left_out})
+
+
+def explain(error: ValidationError, prefix: str, known: Mapping[str, Any], where: str) -> ConfigError:
+    """The first complaint of pydantic as one line with the nearest key or the allowed values."""
+    first = error.errors()[0]
+    place = first["loc"]
+    tags = place[0] in known and place[0] != "methods"  # what follows a setting's name is a place in a list or a type's
+    key = ".".join(str(p) for i, p in enumerate(place) if i == 0 or not tags or isinstance(p, int))
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.5)
+        cure = f"Did you mean {prefix}{near[0]}?" if near else f"It has: {', '.join(known) or 'no settings'}."
+        return ConfigError(f"unknown setting {prefix}{key} for {where}", cure=cure)
+    if first["type"] == "missing":
+        return ConfigError(f"{where} needs {prefix}{key}", cure=f"Give it with --{prefix}{key}.")
+    # a value of several types is refused once for each of them
+    about = [e for e in error.errors() if e["loc"][0] == place[0] and e["input"] == first["input"]]
+    messages = [str(e["msg"]).removeprefix("Value error, ").removeprefix("Input should be ") for e in about]
+    return ConfigError(f"{prefix}{key}", expected=" or ".join(dict.fromkeys(messages)), got=repr(first["input"]))

@@ -1,0 +1,209 @@
+"""The nodes of a job in this machine's memory: their matrices, who computes what, and what is measured."""
+
+import time
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from coterie.contract import Layout
+from coterie.engines._calibration import choose_mode
+from coterie.engines._groups import Group, Mode
+from coterie.engines._measuring import Gauges, beside
+from coterie.engines._workers import Workers
+from coterie.initialisers import Origin
+from coterie.job import Indices, Job, Ledger
+from coterie.node.architecture import architectures
+from coterie.processes import cores_here
+
+
+class Population:
+    """All nodes of a job, by architecture, and the worker processes that compute for them."""
+
+    def __init__(self, workers: int, mode: Literal["auto", "stack", "loop"], chunk: int, device: str) -> None:
+        self.pool = Workers((workers or cores_here()) if device == "cpu" else 1)
+        self.mode, self.chunk, self.device = mode, chunk, device
+        self._samples: Any = None
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        modes = [{"stack": g.mode.stack, "chunk": g.mode.chunk} for g in self.groups]
+        return {"workers": self.pool.workers, "modes": modes}
+
+    def begin(self, job: Job, plan: dict[str, Any] | None = None) -> None:
+        if plan is not None and plan["workers"] != self.pool.workers:
+            self.pool.close()
+            self.pool = Workers(plan["workers"])
+            self._samples = None
+        if self._samples is not job.samples:
+            self.pool.all("load", job.samples)
+            self._samples = job.samples
+        self.job, roster = job, job.roster
+        self.ledger = Ledger(roster.nodes)
+        self.memory: list[dict[str, int]] = [{} for _ in range(roster.nodes)]
+        self.group_of, self.row_of = np.zeros(roster.nodes, np.int64), np.zeros(roster.nodes, np.int64)
+        made = architectures(roster, job.samples)
+        self.groups: list[Group] = []
+        self.layouts: list[Layout] = []
+        initialise, rule = job.initialiser.make(), job.rule
+        for g, (architecture, nodes) in enumerate(zip(made, roster.groups, strict=True)):
+            self.group_of[nodes], self.row_of[nodes] = g, np.arange(len(nodes))
+            matrix = self._shared(len(nodes), architecture.width)
+            integers = torch.zeros(len(nodes), architecture.integers, dtype=torch.int64).share_memory_()
+            for row, node in enumerate(nodes.tolist()):
+                initialise(architecture.module, Origin(roster.seed, node, float(job.gains[node])))
+                architecture.read(matrix[row], integers[row])
+            width = architecture.layout.size
+            me = roster.me(nodes, 0, architecture.layout)
+            state = {k: self._share(v.clone()) for k, v in rule.init(me, matrix[:, :width]).items()}
+            kept: dict[str, Tensor] = {}
+            if roster.training.keep_optimiser:
+                kept = {slot: self._shared(len(nodes), width) for slot in roster.optimiser.make().slots}
+                kept["count"] = torch.zeros(len(nodes), dtype=torch.int64).share_memory_()
+            out = self._shared(len(nodes), width) if rule.span == "model" else None
+            squares = self._shared(len(nodes), width) if rule.squares else None
+            mode = Mode(**plan["modes"][g]) if plan else self._mode(job, g)
+            measured = beside(job, len(nodes), width, self._share)
+            self.groups.append(Group(matrix, integers, out, state, kept, squares, mode, **measured))
+            self.layouts.append(architecture.layout)
+        self.pool.all("open", roster, self.groups)
+        self.gauges = Gauges(job, self.layouts, self.groups, self.pool, self.ledger)
+        # where a node does its exercises: its notes stay there
+        order = np.argsort([-roster.steps(i) for i in range(roster.nodes)], kind="stable")
+        self.desk_of = np.argsort(order, kind="stable") % self.pool.workers
+
+    def _mode(self, job: Job, g: int) -> Mode:
+        return choose_mode(job.roster, job.samples, g, self.mode, self.chunk, self.pool.workers)
+
+    def _shared(self, rows: int, width: int) -> Tensor:
+        return self._share(torch.zeros(rows, width))
+
+    def _share(self, tensor: Tensor) -> Tensor:
+        return tensor.share_memory_() if self.device == "cpu" else tensor.to(self.device)
+
+    number: int
+    """The round at work; 0 before the first."""
+
+    # Who does what.
+
+    def _by_group(self, nodes: list[int]) -> list[tuple[int, Indices, Indices]]:
+        """(group, positions in `nodes`, rows) of each architecture among these nodes."""
+        who = np.array(nodes)
+        return [
+            (int(g), np.flatnonzero(self.group_of[who] == g), self.row_of[who[self.group_of[who] == g]])
+            for g in np.unique(self.group_of[who])
+        ]
+
+    def _deal(self, g: int, rows: Indices) -> list[Indices]:
+        """Rows for each worker: whole chunks, the long ones first, always to the worker with the least to do."""
+        steps = np.array([self.job.roster.steps(int(n)) for n in self.job.roster.groups[g][rows]])
+        rows = rows[np.argsort(-steps, kind="stable")]
+        steps = np.sort(steps)[::-1]
+        mode, workers = self.groups[g].mode, self.pool.workers
+        size = min(mode.chunk, -(-len(rows) // workers)) if mode.stack else 1
+        load, dealt = np.zeros(workers), [[] for _ in range(workers)]  # type: ignore[var-annotated]
+        for start in range(0, len(rows), size):
+            worker = int(load.argmin())
+            load[worker] += steps[start] * len(rows[start : start + size])
+            dealt[worker].append(rows[start : start + size])
+        return [np.concatenate(d) if d else np.empty(0, np.int64) for d in dealt]
+
+    def _bill(self, what: str, nodes: Indices, start: float) -> None:
+        """Share the processor time since `start` among nodes."""
+        self.ledger.add(what, nodes, (time.perf_counter() - start) * self.pool.workers / max(len(nodes), 1))
+
+    # Measuring.
+
+    def evaluate(self) -> None:
+        self.evaluating, self._changed, self.number = True, np.zeros(self.job.roster.nodes, bool), 0
+        for g, nodes in enumerate(self.job.roster.groups):
+            rows = np.flatnonzero(self.job.members(0)[nodes])
+            if len(rows):
+                self._measure(g, rows)
+
+    def _measure(self, g: int, rows: Indices) -> None:
+        """Score these rows as they are now, on the test samples and on their own validation data."""
+        start, latest, nodes = time.perf_counter(), self.ledger.latest, self.job.roster.groups[g][rows]
+        for name, values in self._score(g, rows, self.job.test).items():
+            latest[f"test_{name}"][nodes] = values
+        if any(len(self.job.roster.validation[n]) for n in nodes):
+            scores = self._score(g, rows, None)
+            latest["validation_accuracy"][nodes], latest["validation_loss"][nodes] = scores["accuracy"], scores["loss"]
+        latest["merged_accuracy"][nodes] = latest["test_accuracy"][nodes]
+        here = self.job.members(self.number)[self.job.roster.groups[g]]
+        averages = self._averages(g, here)
+        parts = self.pool.all("distances", g, averages, None if here.all() else np.flatnonzero(here))
+        for name, squares in zip(
+            ("neighbourhood_distance", "consensus_distance"), zip(*parts, strict=True), strict=True
+        ):
+            latest[name][nodes] = np.sqrt(np.sum(squares, axis=0))[rows]
+        latest["neighbourhood_distance"][nodes[np.diff(averages.indptr)[rows] == 0]] = np.nan  # no neighbour to be near
+        self.gauges.trained(g, rows)
+        self._changed[nodes] = False
+        self._bill("evaluate_seconds", nodes, start)
+
+    def _measure_merged(self) -> None:
+        for g in range(len(self.groups)):
+            nodes = self.job.roster.groups[g]
+            rows = np.flatnonzero(self._changed[nodes])
+            if len(rows):
+                start = time.perf_counter()
+                self.ledger.latest["merged_accuracy"][nodes[rows]] = self._score(g, rows, self.job.test)["accuracy"]
+                self._bill("evaluate_seconds", nodes[rows], start)
+
+    def _score(self, g: int, rows: Indices, which: Indices | None) -> dict[str, np.ndarray]:
+        mode, workers = self.groups[g].mode, self.pool.workers
+        size = min(mode.chunk, -(-len(rows) // workers)) if mode.stack else 1
+        chunks = [rows[i : i + size] for i in range(0, len(rows), size)]
+        shares = [np.concatenate([*chunks[w::workers], np.empty(0, np.int64)]) for w in range(workers)]
+        found = self.pool.each("score", [(g, share, which) for share in shares])
+        order = np.argsort(np.concatenate(shares), kind="stable")
+        back = np.argsort(np.argsort(rows, kind="stable"), kind="stable")
+        return {k: np.concatenate([f[k] for f in found if f])[order][back] for k in ("accuracy", "loss", "f1")}
+
+    def _averages(self, g: int, here: np.ndarray) -> sp.csr_array:
+        """Row-stochastic weights of each row's neighbours of its own architecture, of those who are there."""
+        nodes = self.job.roster.groups[g]
+        near = sp.csr_array(self.job.graph.matrix()[nodes][:, nodes]).astype(np.float32)
+        if not here.all():
+            near = sp.csr_array(near @ sp.diags_array(here.astype(np.float32)))
+            near.eliminate_zeros()
+        total: np.ndarray = np.asarray(near.sum(1)).ravel()
+        return sp.csr_array(sp.diags_array(1 / np.where(total > 0, total, 1)).astype(np.float32) @ near)
+
+    # Keeping.
+
+    def snapshot(self) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = {}
+        for g, group in enumerate(self.groups):
+            state |= {f"{g}/matrix": group.matrix, f"{g}/integers": group.integers}
+            state |= {f"{g}/state/{k}": s for k, s in group.state.items()}
+            state |= {f"{g}/optimiser/{k}": s for k, s in group.optimiser_state.items()}
+        for name, values in (self.ledger.totals | self.ledger.latest).items():
+            state[f"ledger/{name}"] = torch.from_numpy(values)
+        for node, memory in enumerate(self.memory):
+            state |= {f"memory/{node}/{k}": torch.tensor(v) for k, v in memory.items()}
+        for kept in self.pool.all("kept"):
+            state |= {
+                f"notes/{i}/{k}": torch.from_numpy(v.copy()) for i, notes in kept.items() for k, v in notes.items()
+            }
+        return state
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        mine = self.snapshot()
+        notes: list[dict[int, dict[str, np.ndarray]]] = [{} for _ in range(self.pool.workers)]
+        for name, tensor in state.items():
+            if name.startswith("memory/"):
+                _, node, key = name.split("/", 2)
+                self.memory[int(node)][key] = int(tensor)
+            elif name.startswith("notes/"):
+                _, node, key = name.split("/", 2)
+                notes[self.desk_of[int(node)]].setdefault(int(node), {})[key] = tensor.numpy()
+            else:
+                mine[name].copy_(tensor)
+        self.pool.each("keep", [(noted,) for noted in notes])
+
+    def close(self) -> None:
+        self.pool.close()

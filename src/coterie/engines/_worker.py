@@ -1,0 +1,223 @@
+"""A process at work: its modules, its view of the shared matrices, and the operations it can be asked for."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from coterie.contract import Fields, Message, finite
+from coterie.engines._gauge import Gauge
+from coterie.engines._groups import Group
+from coterie.job import Indices, Roster, Samples
+from coterie.node.architecture import architectures
+from coterie.node.merging import Exchange, Merger, squared_distances
+from coterie.node.student import RowStudent, exercise
+from coterie.node.training import Trainer, stack_height
+
+
+@dataclass(frozen=True)
+class ToAnswer:
+    """Messages that are to be answered: which rows answer which of the messages that were sent together."""
+
+    rows: Indices
+    messages: Indices
+    fields: dict[str, Any]
+    """Each field of all messages, as a tensor or as the name of a shared one."""
+    sizes: np.ndarray
+    round: int
+
+
+def share(tensor: Tensor) -> Tensor:
+    """A tensor where other processes can see it."""
+    return tensor.share_memory_() if tensor.device.type == "cpu" else tensor
+
+
+Arrays = dict[str, np.ndarray]
+"""Fields on their way to another process: tensors would take a file descriptor each."""
+
+
+@dataclass(frozen=True)
+class ExerciseTask:
+    """An exercise of one node."""
+
+    group: int
+    row: int
+    name: str
+    heard: dict[int, tuple[Arrays, float, int]]
+    """What it heard: fields, the sender's number of samples, and the round."""
+    to: list[int]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of an exercise."""
+
+    said: list[tuple[Arrays, list[int]]]
+    seconds: float
+    batches: int
+    finite: bool
+    """Whether the node's parameters still are."""
+
+
+def packed(fields: Fields) -> Arrays:
+    """Fields as they travel between processes; nothing is copied on the CPU."""
+    return {name: field.detach().cpu().numpy() for name, field in fields.items()}
+
+
+def unpacked(arrays: Arrays, device: str) -> Fields:
+    """Fields that have arrived."""
+    return {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
+
+
+class Worker:
+    """One of `shares` processes; it takes its own part of every operation on columns, and the rows it is given."""
+
+    def __init__(self, share: int, shares: int) -> None:
+        self.share, self.shares = share, shares
+        self.samples: Samples | None = None
+        self.trainers: list[Trainer] = []
+        self.mergers: list[Merger] = []
+        self.groups: list[Group] = []
+        self.gauges: list[Gauge] = []
+        self.notes: dict[int, dict[str, Tensor]] = {}
+        """What the exercises of the nodes that are served here keep."""
+
+    def load(self, samples: Samples) -> None:
+        """Take a data set into view."""
+        self.samples = samples
+
+    def open(self, roster: Roster, groups: list[Group]) -> None:
+        """Begin a job."""
+        assert self.samples is not None
+        self.rule, self.protocol, self.groups, self.notes = roster.rule.make(), roster.protocol.make(), groups, {}
+        made = architectures(roster, self.samples)
+        self.trainers, self.mergers, self.gauges = [], [], []
+        for g, group in enumerate(groups):
+            trainer = Trainer(roster, self.samples, g, made[g], group.matrix, group.integers)
+            trainer.optimiser_state, trainer.squares = group.optimiser_state, group.squares
+            self.trainers.append(trainer)
+            self.mergers.append(Merger(self.rule, trainer.params, trainer.buffers, group.state, trainer.me))
+            self.gauges.append(Gauge(self.rule, trainer, group, self.share, self.shares))
+
+    def _chunks(self, g: int, rows: Indices) -> list[Indices]:
+        size = self.groups[g].mode.chunk if self.groups[g].mode.stack else 1
+        return [rows[i : i + size] for i in range(0, len(rows), size)]
+
+    def train(
+        self, g: int, rows: Indices, round: int, steps: bool = False
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Train these rows, noting their `steps` if asked; seconds and batches of each, and whether it is finite."""
+        trainer = self.trainers[g]
+        seconds: list[float] = []
+        batches: list[int] = []
+        if steps:
+            self.gauges[g].before_training(rows)
+        for chunk in self._chunks(g, rows):
+            start = time.perf_counter()
+            if self.groups[g].mode.stack:
+                batches += trainer.train_stack(chunk, round).tolist()
+            else:
+                batches.append(trainer.train_row(int(chunk[0]), round))
+            seconds += [(time.perf_counter() - start) / len(chunk)] * len(chunk)
+        if steps:
+            self.gauges[g].after_training(rows)
+        sound = (
+            trainer.matrix[torch.as_tensor(rows)].sum(1).isfinite() if len(rows) else torch.ones(0, dtype=torch.bool)
+        )
+        return np.array(seconds), np.array(batches), sound.cpu().numpy()
+
+    def observe(self, g: int, rows: Indices, round: int) -> None:
+        """Let the rule look at these rows' data."""
+        for chunk in self._chunks(g, rows):
+            stack = self.groups[g].mode.stack
+            self.trainers[g].observe(self.rule, chunk, round, self.groups[g].state, stack)
+
+    def score(self, g: int, rows: Indices, which: Indices | None) -> dict[str, np.ndarray]:
+        """Evaluate these rows on test samples, or on their own validation data."""
+        found = [self.trainers[g].score(chunk, which) for chunk in self._chunks(g, rows)]
+        return {k: np.concatenate([f[k] for f in found]) for k in ("accuracy", "loss", "f1")} if found else {}
+
+    def merge(self, g: int, exchange: Exchange) -> None:
+        """This process's part of a merge: some columns, or some rows."""
+        if self.rule.span == "coordinate":
+            self.mergers[g].by_columns(exchange, *self._columns(self.mergers[g].params.shape[1]))
+        else:
+            mine = np.arange(self.share, len(exchange.rows), self.shares)
+            out = self.groups[g].out
+            assert out is not None
+            if len(mine):
+                width = max(self.mergers[g].params.shape[1], 1)
+                self.mergers[g].by_rows(exchange.take(mine), out, max(1, 2**22 // (4 * width)))
+
+    def settle(self, g: int, exchange: Exchange) -> None:
+        """After everyone's `merge`: take over whole rows and memory without columns, and average the float buffers."""
+        if self.rule.span == "model":
+            out = self.groups[g].out
+            assert out is not None
+            mine = torch.as_tensor(exchange.rows[self.share :: self.shares])
+            self.mergers[g].params[mine] = out[mine]
+        if self.share == self.shares - 1:  # the one who has columns even if there are fewer columns than processes
+            self.mergers[g].store_scalars()
+        if self.share == 0 and self.mergers[g].buffers.shape[1]:
+            self.mergers[g].average_buffers(exchange)
+
+    def answer(self, g: int, links: ToAnswer, round: int) -> Fields:
+        """What rows say over these links: a row of each field for every link, or no field at all."""
+        trainer, mode = self.trainers[g], self.groups[g].mode
+        fields = {name: self.mergers[g].tensor(f) for name, f in links.fields.items() if name != "buffers"}
+        sizes, answers = torch.from_numpy(links.sizes).to(trainer.matrix.device), Fields()
+        for chunk in self._chunks(g, np.arange(len(links.rows))):
+            height = stack_height(len(chunk), mode.chunk)
+            some = np.pad(chunk, (0, height - len(chunk)), mode="edge")  # the last again, where there are too few
+            at = torch.as_tensor(links.messages[some])
+            theirs = Message({name: f[at] for name, f in fields.items()}, sizes[at], links.round)
+            for name, said in trainer.answer(self.rule, links.rows[some], theirs, round, mode.stack).items():
+                if name not in answers:
+                    answers[name] = share(said.new_empty(len(links.rows), said.shape[1]))
+                answers[name][torch.as_tensor(chunk)] = said[: len(chunk)]
+        return answers
+
+    def exercise(self, tasks: list[ExerciseTask], round: int, steps: bool = False) -> list[Done]:
+        """Carry these exercises out, one after the other, noting their `steps` if asked."""
+        return [self._exercise(task, round, steps) for task in tasks]
+
+    def _exercise(self, task: ExerciseTask, round: int, steps: bool) -> Done:
+        start, trainer = time.perf_counter(), self.trainers[task.group]
+        device = trainer.roster.device
+        heard = {
+            sender: Message(unpacked(fields, device), torch.tensor([size], device=device), number)
+            for sender, (fields, size, number) in task.heard.items()
+        }
+        notes = self.notes.setdefault(int(trainer.nodes[task.row]), {})
+        noting = self.gauges[task.group].steps_of(task.row) if steps else None
+        student = RowStudent(trainer, task.row, round, heard, notes, task.to, noting)
+        said = [(packed(fields), to) for fields, to in exercise(self.protocol, task.name, student)]
+        return Done(said, time.perf_counter() - start, student.batches, finite(trainer.params[task.row]))
+
+    def kept(self) -> dict[int, Arrays]:
+        """The notes of the nodes that are served here."""
+        return {node: packed(notes) for node, notes in self.notes.items()}
+
+    def keep(self, notes: dict[int, Arrays]) -> None:
+        """Take over what nodes noted before."""
+        self.notes = {node: unpacked(arrays, self.trainers[0].roster.device) for node, arrays in notes.items()}
+
+    def distances(self, g: int, averages: sp.csr_array, here: Indices | None) -> tuple[np.ndarray, np.ndarray]:
+        """This process's columns of the squared distances to the neighbours' mean and to the mean of these rows."""
+        params = self.mergers[g].params
+        return squared_distances(params, averages, *self._columns(params.shape[1]), here)
+
+    def gauge(self, g: int, what: str, *args: Any) -> Any:
+        """This process's share of a measure."""
+        return getattr(self.gauges[g], what)(*args)
+
+    def _columns(self, width: int) -> tuple[int, int]:
+        return width * self.share // self.shares, width * (self.share + 1) // self.shares
+
+    def call(self, name: str, *args: Any) -> Any:
+        """Do an operation by name."""
+        return getattr(self, name)(*args)

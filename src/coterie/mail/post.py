@@ -1,0 +1,115 @@
+"""The simulated post: who sent what to whom in this round, kept as arrays so that a thousand nodes cost no loop."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from coterie.job import Indices
+from coterie.network.graph import Graph
+from coterie.protocols import Heard
+
+
+@dataclass
+class Bundle:
+    """Messages sent together by nodes of one architecture: fields `[k, F]`, or the names of shared tensors."""
+
+    group: int
+    fields: dict[str, Any]
+    sizes: Tensor
+    round: int
+    refused: Indices
+    """Rows with numbers that are not finite: nobody accepts them."""
+
+    @property
+    def aliases(self) -> bool:
+        """Whether the fields are the nodes' live tensors, not copies."""
+        return any(isinstance(f, str) for f in self.fields.values())
+
+
+@dataclass(frozen=True)
+class RowPacket:
+    """One message in a node's hands."""
+
+    bundle: int
+    row: int
+    sender: int
+
+
+class Indexed(Heard):
+    """What a node heard, as indices into the post."""
+
+    def __init__(self, post: "Post", mails: Indices) -> None:
+        self.post, self.mails = post, mails
+
+    def __len__(self) -> int:
+        return len(self.mails)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.post.source[self.mails].tolist())
+
+    def __getitem__(self, sender: int) -> RowPacket:
+        for m in self.mails:
+            if self.post.source[m] == sender:
+                return RowPacket(int(self.post.bundle[m]), int(self.post.row[m]), sender)
+        raise KeyError(sender)
+
+
+class Post:
+    """All mail of one round."""
+
+    def __init__(self, graph: Graph, active: np.ndarray | None) -> None:
+        self.graph, self.active = graph, active
+        self.codes = graph.targets * graph.nodes + graph.sources  # sorted: the graph's arcs are
+        self.bundles: list[Bundle] = []
+        empty = np.empty(0, np.int64)
+        self.source, self.target, self.bundle, self.row, self.tag = empty, empty, empty, empty, empty
+        self.weight, self.open, self.void = np.empty(0), np.empty(0, bool), np.empty(0, bool)
+        self._tags: dict[str, int] = {}
+
+    def put(self, source: Indices, target: Indices, tag: str, bundle: Indices, row: Indices) -> tuple[Indices, Indices]:
+        """Post mail along arcs; gives source and target of what goes through.
+
+        What does not (the link is down, the numbers are not finite, or there is nothing to say: bundle −1) is void: the
+        receiver knows that it need not wait for it, as both ends of a real link would.
+        """
+        code = target * self.graph.nodes + source
+        at = np.minimum(np.searchsorted(self.codes, code), len(self.codes) - 1)
+        if len(strangers := np.flatnonzero(self.codes[at] != code)):
+            a, b = int(source[strangers[0]]), int(target[strangers[0]])
+            raise RuntimeError(f"the protocol sends from node {a} to node {b}, which are not linked")
+        void = bundle < 0
+        if self.active is not None:
+            void |= ~self.active[at]
+        for number in np.unique(bundle[bundle >= 0]):
+            if len(self.bundles[number].refused):
+                void |= (bundle == number) & np.isin(row, self.bundles[number].refused)
+        self.source = np.concatenate([self.source, source])
+        self.target = np.concatenate([self.target, target])
+        self.bundle = np.concatenate([self.bundle, bundle])
+        self.row = np.concatenate([self.row, row])
+        self.weight = np.concatenate([self.weight, self.graph.weights[at]])
+        self.tag = np.concatenate([self.tag, np.full(len(source), self._tags.setdefault(tag, len(self._tags)))])
+        self.void = np.concatenate([self.void, void])
+        self.open = np.concatenate([self.open, ~void])
+        return source[~void], target[~void]
+
+    def collect(self, receivers: list[int], wanted: list[Indices], tag: str, deadline: bool) -> list[Indexed | None]:
+        """For each receiver what has come of what it wants; None if it should wait for more (no deadline yet)."""
+        mails = np.flatnonzero(self.tag == self._tags.get(tag, -1))
+        code = self.target[mails] * self.graph.nodes + self.source[mails]
+        order = np.argsort(code, kind="stable")
+        mails, code = mails[order], code[order]
+        lengths = np.array([len(w) for w in wanted])
+        asked = np.repeat(np.array(receivers), lengths) * self.graph.nodes + np.concatenate(wanted)
+        at = np.minimum(np.searchsorted(code, asked), max(len(code) - 1, 0))
+        here = code[at] == asked if len(code) else np.zeros(len(asked), bool)
+        ends = np.cumsum(lengths)
+        result: list[Indexed | None] = []
+        for start, end in zip((ends - lengths).tolist(), ends.tolist(), strict=True):
+            came = here[start:end]
+            found = mails[at[start:end][came]]
+            result.append(Indexed(self, found[~self.void[found]]) if deadline or came.all() else None)
+        return result

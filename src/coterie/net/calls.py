@@ -1,0 +1,251 @@
+"""The wires of a peer: a server that neighbours call, and a line to each of them. All of it is mutual TLS.
+
+Each peer follows each neighbour: one long call that begins with the agreement on versions and configuration and goes on
+with a pulse, which tells the neighbour's round and that it lives. Models travel in a second long call, one after the
+other, each answered by a receipt. A model is encoded once however many neighbours get it, and is offered again to a
+neighbour who restarts.
+"""
+
+import asyncio
+import contextlib
+import logging
+import math
+import random
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from coterie.mail.desk import AHEAD, Desk, happens
+from coterie.net import wire
+from coterie.net.agreement import PHASE, Agreement
+from coterie.net.contacts import ALIVE, HARMLESS, SERVICE, SLOWEST, STALL, Contacts, Link
+from coterie.net.identity import Home, channel
+from coterie.net.reception import Reception
+from coterie.net.status import Status
+from coterie.net.wire import Expected
+from coterie.net.wire_pb2 import Receipt, Welcome
+from coterie.node.buffers import BufferPool
+from coterie.node.sums import Packet
+
+SILENCE = 4.0
+"""A neighbour without a pulse for so many seconds is taken for dead until it is heard again."""
+PAYLOADS = 2
+"""Encoded models that are kept at a time: of this round and of the one before."""
+AGAIN = ("future", "too-many")
+"""Reasons after which a message is offered again with the neighbour's next pulse: not yet, or not so much at once."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+
+
+@dataclass
+class Outgoing:
+    """A message on its way to some neighbours."""
+
+    serial: int
+    round: int
+    header: bytes
+    payload: memoryview
+    bytes: int
+    targets: frozenset[int]
+
+
+class Calls:
+    """All wires of one peer."""
+
+    def __init__(
+        self,
+        home: Home,
+        numbers: dict[str, int],
+        desk: Desk,
+        agreement: Agreement,
+        expected: Expected,
+        status: Status,
+        log: logging.Logger,
+    ) -> None:
+        self.home, self.desk, self.expected, self.status = home, desk, expected, status
+        self.contacts = Contacts(home, numbers, desk, agreement, status, log)
+        self.reception = Reception(self.contacts, expected)
+        self._payloads = BufferPool(PAYLOADS)
+        self._outgoing: list[Outgoing] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._signatures = {signature: code for code, signature in agreement.codes.items()}
+
+    async def open(self) -> None:
+        """Listen, and begin to call the neighbours."""
+        neighbours = self.contacts.by_name.values()
+        if not neighbours:
+            return
+        self._loop = asyncio.get_running_loop()
+        await self.reception.open()
+        self._tasks = [asyncio.create_task(self._keep(link)) for link in neighbours]
+
+    async def close(self) -> None:
+        """Hang up."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.reception.close()
+
+    async def announce(self, round: int, finished: bool = False) -> None:
+        """Tell the neighbours where we are; messages of earlier rounds need not be kept."""
+        self.contacts.finished = finished
+        oldest = round - 1 if self.desk.timing.mode == "sync" else round
+        self._outgoing = [o for o in self._outgoing if o.round >= oldest]
+        kept = {o.serial for o in self._outgoing}
+        for link in self.contacts.by_name.values():
+            link.settled &= kept
+        self.reception.move()
+
+    def send(self, to: list[int], tag: str, packet: Packet | None) -> None:
+        """Send a message (or word that there is none) on its way; may be called from another thread."""
+        node, round, fields = self.desk.node, self.desk.round, packet.message.fields if packet is not None else {}
+        payload = wire.encode(fields, self.expected.half, self._payloads) if fields else memoryview(b"")
+        code = self._signatures[packet.architecture if packet is not None else node.trainer.architecture.signature]
+        size = float(packet.message.size) if packet is not None else 0.0
+        amount = self.desk.amount(packet) if packet is not None else 0
+        header = wire.header(self.contacts.session, round, tag, code, size, payload).SerializeToString()
+        self._serial += 1
+        self._outgoing = [*self._outgoing, Outgoing(self._serial, round, header, payload, amount, frozenset(to))]
+        for link in map(self.contacts.by_number.__getitem__, to):
+            if link.status.alive:
+                node.ledger.totals["sent_bytes"][node.node] += amount
+            self._loop.call_soon_threadsafe(link.wake.set)
+
+    _serial = 0
+
+    async def flush(self, seconds: float) -> None:
+        """Wait until the neighbours who are there have all that was sent to them."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and any(
+            link.status.alive and (link.sending or self._pending(link)) for link in self.contacts.by_name.values()
+        ):
+            await asyncio.sleep(0.02)
+
+    async def _keep(self, link: Link) -> None:
+        """Stay in touch with a neighbour for as long as this peer lives."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                options = [*ALIVE, ("grpc.use_local_subchannel_pool", 1)]
+                async with channel(self.home, link.card, options) as line:
+                    if await self._stay(link, line):
+                        pause = FIRST_PAUSE
+            except grpc.aio.AioRpcError as error:
+                self.contacts.trouble(link, f"{error.code().name.lower()}: {error.details()}")
+            except (TimeoutError, ConnectionError) as error:
+                self.contacts.trouble(link, str(error))
+            except DecodeError:
+                self.contacts.trouble(link, "an answer that cannot be read")
+            self.contacts.alive(link, False)
+            link.greeted.clear()
+            # Who has come back and calls us is called at once.
+            await happens(link.greeted, pause * random.uniform(0.7, 1.3))
+            pause = min(pause * 1.7, LONGEST_PAUSE)
+
+    async def _stay(self, link: Link, line: grpc.aio.Channel) -> bool:
+        """Follow a neighbour, and deliver to it, until the line breaks; False if it will not have us."""
+        hello = self.contacts.hello()
+        call = line.unary_stream(f"/{SERVICE}/Follow")(hello.SerializeToString())
+        answer = await _within(call.read(), STALL, "no answer to our greeting")
+        if answer is grpc.aio.EOF:
+            return False
+        welcome = Welcome.FromString(answer)
+        if not welcome.accepted:
+            if welcome.reason.startswith(f"{PHASE}:"):
+                return True
+            self.contacts.disagree(link, welcome.reason)
+            await asyncio.sleep(LONGEST_PAUSE)
+            return False
+        self.contacts.hear(link, welcome)
+        delivering = asyncio.create_task(self._deliver_all(link, line))
+        try:
+            while True:
+                read = _reading(call)
+                done, _ = await asyncio.wait({read, delivering}, timeout=SILENCE, return_when=asyncio.FIRST_COMPLETED)
+                if delivering in done:
+                    read.cancel()
+                    delivering.result()
+                if read not in done:
+                    read.cancel()
+                    raise TimeoutError(f"no sign of life for {SILENCE:g} s")
+                said = read.result()
+                if said is grpc.aio.EOF:
+                    return True
+                self.contacts.hear(link, Welcome.FromString(said))
+        finally:
+            call.cancel()
+            delivering.cancel()
+            await asyncio.wait({delivering})  # which lets our own end through; awaiting the task itself might not
+
+    def _pending(self, link: Link) -> list[Outgoing]:
+        """What a neighbour is to have now: not what it would refuse because it has not come so far."""
+        latest = (
+            max(self.desk.neighbours[link.number].round, 1) + AHEAD if self.desk.timing.mode == "sync" else math.inf
+        )
+        return [
+            o for o in self._outgoing if link.number in o.targets and o.serial not in link.settled and o.round <= latest
+        ]
+
+    async def _deliver_all(self, link: Link, line: grpc.aio.Channel) -> None:
+        """Bring a neighbour what it is to have, as it comes up."""
+        open_call, call = line.stream_stream(f"/{SERVICE}/Deliver"), None
+        while True:
+            link.wake.clear()
+            for outgoing in self._pending(link):
+                call = call or open_call()
+                link.sending = True
+                seconds = STALL + len(outgoing.payload) / SLOWEST
+                try:
+                    receipt = await _within(_brought(call, outgoing), seconds, "no receipt")
+                finally:
+                    link.sending = False
+                self._settle(link, outgoing, receipt)
+                if not receipt.accepted:  # which ends the call
+                    call = None
+            await link.wake.wait()
+
+    def _settle(self, link: Link, outgoing: Outgoing, receipt: Receipt) -> None:
+        if receipt.accepted:
+            link.status.sent += 1
+            link.status.sent_bytes += outgoing.bytes
+            self.status.sent_bytes += outgoing.bytes
+        elif receipt.reason not in HARMLESS:
+            self.contacts.trouble(link, f"our message was refused: {receipt.reason} ({receipt.detail})")
+        if receipt.reason not in AGAIN:
+            link.settled.add(outgoing.serial)
+
+
+async def _brought(call: grpc.aio.StreamStreamCall, outgoing: Outgoing) -> Receipt:
+    """Send a message, and have its receipt; a neighbour may refuse it before it has all of it."""
+    reading = _reading(call)
+    try:
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # what is read says why
+            await call.write(outgoing.header)
+            for chunk in wire.chunks(outgoing.payload):
+                if reading.done():
+                    break
+                await call.write(chunk)
+        answer = await reading
+    finally:
+        reading.cancel()
+    if answer is grpc.aio.EOF:
+        raise ConnectionError("the neighbour gave no receipt")
+    receipt: Receipt = Receipt.FromString(answer)
+    return receipt
+
+
+def _reading(call: Any) -> asyncio.Task[Any]:
+    task: asyncio.Task[Any] = asyncio.create_task(call.read())
+    task.add_done_callback(lambda task: task.cancelled() or task.exception())  # else a failure is complained of
+    return task
+
+
+async def _within(what: Awaitable[Any], seconds: float, otherwise: str) -> Any:
+    try:
+        async with asyncio.timeout(seconds):
+            return await what
+    except TimeoutError:
+        raise TimeoutError(f"{otherwise} within {seconds:.0f} s") from None

@@ -1,0 +1,131 @@
+"""The gain by gossip: nodes that know nothing but their neighbours find out what averaging will take from them.
+
+It takes a few rounds before the first. A rule and a protocol like any other, which run in the simulator and at real
+peers; they are in no room because nobody learns by them.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.contract import Fields, Inbox, Me, Message, Rule, State, Term
+from coterie.job import Job
+from coterie.parts import Choice
+from coterie.protocols import Merge, Place, Protocol, Receive, Round, Send
+from coterie.randomness import generator
+
+
+@dataclass(frozen=True)
+class Census(Rule):
+    """Spread the smallest of everyone's exponentials, which tell sums over the network; models stay as they are.
+
+        r_i = d_i (ω_ii d_i + Σ_{j ∈ N_i} d_j);   x ~ Exp(1), `samples` of them;   e = x / r_i,   e' = x / r_i²
+        Σr ≈ (samples − 1) / Σ min e;   Σr² ≈ (samples − 1) / Σ min e';   gain = Σr / √Σr²
+
+    In the first round nodes tell their data sizes d. A minimum told twice or late does no harm, so lost messages only
+    delay. Both sums are told by the same x, so that their errors partly cancel. With equal data sizes r_i is the degree
+    plus one, up to a factor that the gain does not see. ω_ii is that of the rule that will be merging.
+
+    Reference: Badie-Modiri et al., Initialisation and Network Effects in Decentralised Federated Learning, §4.4
+    """
+
+    span = "model"
+    raw = True
+    samples: int = 4000
+    merging: Rule = field(default_factory=Rule)
+
+    def init(self, me: Me, params: Tensor) -> State:
+        return {"minima": params.new_zeros(*me.size.shape[:-1], 2 * self.samples)}
+
+    def send(self, me: Me, params: Tensor, state: State) -> Fields:
+        return {"data": me.size} if me.round == 1 else {"minima": state["minima"]}
+
+    def lift(self, message: Message) -> dict[str, Term]:
+        return {"data": Term(message["data"])} if "data" in message else {}
+
+    def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
+        if "data" in inbox:
+            near = inbox.mean("data") * me.degree  # who was not heard is taken for an average neighbour
+            return params, {"minima": self._draw(me, self._rate(me, near))}
+        mine = state["minima"]
+        if not (mine > 0).all():  # heard nobody in the first round: neighbours have as much data as I, then
+            mine = torch.where(mine > 0, mine, self._draw(me, self._rate(me, me.size * me.degree)))
+        heard = inbox.rows("minima")
+        heard = torch.where(heard > 0, heard, torch.inf)  # who has not drawn yet says nothing
+        return params, {"minima": torch.minimum(heard.amin(-2), mine)}
+
+    def _rate(self, me: Me, near: Tensor) -> Tensor:
+        own = self.merging.own_weight(me.size, near, me.degree)
+        return me.size * (near + me.size * (1.0 if own is None else own))
+
+    def _draw(self, me: Me, rates: Tensor) -> Tensor:
+        nodes = me.node.reshape(-1).tolist()
+        drawn = np.stack([generator(me.seed, "census", node).exponential(size=self.samples) for node in nodes])
+        scale = rates / rates.new_tensor(1e4)  # numbers near one, whatever the data sizes
+        e = torch.from_numpy(drawn).to(rates).view(*rates.shape[:-1], self.samples)
+        return torch.cat([e / scale, e / scale**2], dim=-1)
+
+    def gain(self, minima: Tensor) -> Tensor:
+        """Each node's estimate `[..., 1]`; NaN where it has heard nobody."""
+        first, second = minima.double().split(self.samples, -1)
+        total, squares = ((self.samples - 1) / x.sum(-1, keepdim=True) for x in (first, second))
+        return torch.where(minima[..., :1] > 0, total / squares.sqrt(), torch.nan)
+
+
+@dataclass(frozen=True)
+class Gossip(Protocol):
+    """Send to the neighbours and merge what arrives, without training: for rules that spread news.
+
+    round:  send to all who hear me;  w ← merge(w, what I heard)
+    """
+
+    keeps, tags = False, ("news",)
+
+    def round(self, place: Place, rule: Rule, merge_first: bool) -> Round:
+        yield Send(place.audience, "news")
+        heard = yield Receive(place.neighbours, "news")
+        if heard:
+            yield Merge(heard)
+
+
+@dataclass(frozen=True)
+class Ready(Choice):
+    """A part that is made already."""
+
+    thing: Any = field(default=None)
+
+    def make(self) -> Any:
+        return self.thing
+
+
+def counting(job: Job, samples: int) -> Job:
+    """The same nodes, data and faults, with nothing to do but to ask around; all have the same small model."""
+    rule = Ready("rules", "census", {"samples": samples}, thing=Census(samples, job.rule))
+    protocol = Ready("protocols", "gossip", thing=Gossip())
+    roster = replace(
+        job.roster,
+        models=(Choice("models", "logistic"),),
+        rule=rule,
+        protocol=protocol,
+        groups=(np.sort(np.concatenate(job.roster.groups)),),
+        degree=_degree(job),
+    )
+    made = {"rule": rule.make(), "protocol": protocol.make(), "initialiser": Choice("initialisers", "default")}
+    faults = job.faults.founding(job.graph.nodes)
+    return replace(job, roster=roster, **made, merge_first=False, origin=None, faults=faults, measures=())
+
+
+def _degree(job: Job) -> NDArray[np.int64]:
+    """How many each node can hear before the first round."""
+    graph, here = job.graph, job.faults.members(1, job.graph.nodes)
+    return np.bincount(graph.targets[here[graph.sources]], minlength=graph.nodes).astype(np.int64)
+
+
+def own_estimate(rule: Census, minima: Tensor) -> float:
+    """One peer's estimate."""
+    found = float(rule.gain(minima))
+    return found if np.isfinite(found) else 1.0

@@ -1,0 +1,325 @@
+"""A peer: one node alone with its own model. What it hears is added up as it comes; how it comes is the transport's."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.contract import Message, Term, finite
+from coterie.initialisers import Origin
+from coterie.job import Indices, Job, Ledger, diverged, foreign
+from coterie.lessons import Classroom, Pupil
+from coterie.node.architecture import architectures
+from coterie.node.buffers import BufferPool
+from coterie.node.measures import Steps, layers, spread
+from coterie.node.student import RowStudent, exercise
+from coterie.node.sums import Packet, StreamInbox, Summed
+from coterie.node.training import RowData, Trainer
+from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Op, Receive, Send, Teach, Train
+
+
+class Transport(Protocol):
+    """What carries parcels between peers."""
+
+    def send(self, sender: int, to: list[int], tag: str, packet: Packet | None) -> None:
+        """Send a parcel on its way; None: none will come. Its tensors may be the live ones of a node: copy them."""
+        ...
+
+    async def receive(self, node: int, senders: list[int], tag: str) -> Heard:
+        """What came from these senders, once all is there or the deadline has passed."""
+        ...
+
+
+class Node:
+    """One node: its model, its rule's memory, and how it does what the protocol says."""
+
+    def __init__(self, job: Job, node: int, trainer: Trainer, row: int, ledger: Ledger) -> None:
+        self.job, self.node, self.trainer, self.row, self.ledger = job, node, trainer, row, ledger
+        self.state = job.rule.init(trainer.me(row, 0), self.params.clone())
+        self.memory: dict[str, int] = {}
+        self.steps = Steps.beside(self.params) if "steps" in job.measures else None
+        self.notes: dict[str, Tensor] = {}
+        self.pool = BufferPool()
+        """Where the sums get their memory; a node that is alone in its process keeps it from round to round."""
+        neighbours = job.graph.neighbours(node)
+        weights = np.asarray(job.graph.matrix()[[node]].todense()).ravel()[neighbours]
+        self.links: dict[int, float] = dict(zip(neighbours.tolist(), weights.tolist(), strict=True))
+
+    @property
+    def params(self) -> Tensor:
+        return self.trainer.params[self.row]
+
+    async def round(self, number: int, transport: Transport, reachable: Iterable[int], evaluate: bool) -> None:
+        """Drive the protocol's generator for one round; with `evaluate`, the model is scored after its training."""
+        job = self.job
+        self.number, self.transport, self.reachable, self.evaluating = number, transport, set(reachable), evaluate
+        if self.steps and evaluate:
+            self.steps.begin(self.params)
+        self.place = job.place(self.node, number, self.memory)
+        generator = job.protocol.round(self.place, job.rule, job.merge_first)
+        if self.trainer.squares is not None:
+            self.trainer.squares[self.row] = 0
+        value = None
+        while True:
+            try:
+                op: Op = generator.send(value)
+            except StopIteration:
+                return
+            value = await self._perform(op)
+
+    async def _perform(self, op: Op) -> Any:
+        match op:
+            case Train():
+                await self.work(self._train)
+            case Observe():
+                await self.work(self._observe)
+            case Send():
+                await self.work(lambda: self._send(op))
+            case Receive():
+                return await self.transport.receive(self.node, op.senders.tolist(), op.tag)
+            case Answer():
+                audience = self.place.audience.tolist()
+                return await self.work(lambda: {to: self._answer(op.heard.get(to)) for to in audience})
+            case Merge():
+                await self.work(lambda: self._merge(op))
+            case Adopt():
+                if op.packet.architecture != self.trainer.architecture.signature:
+                    raise foreign(self.node)
+                self._take(op.packet.message)
+            case Teach():
+                return await self.work(lambda: self._teach(op))
+            case Exercise():
+                return await self.work(lambda: self._exercise(op))
+        return None
+
+    async def work(self, what: Callable[[], Any]) -> Any:
+        """Compute something; peers that have a network to serve meanwhile do it elsewhere."""
+        return what()
+
+    def _observe(self) -> None:
+        start = time.perf_counter()
+        data, me = RowData(self.trainer, self.row), self.trainer.me(self.row, self.number)
+        self.state = self.job.rule.observe(me, self.params.clone(), self.state, data)
+        self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
+
+    def _train(self) -> None:
+        steps = self.steps if self.evaluating else None
+        if steps:
+            steps.before_training(self.params)
+        start = time.perf_counter()
+        batches = self.trainer.train_row(self.row, self.number)
+        self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
+        if steps:
+            steps.after_training(self.params)
+        self._trained(batches)
+
+    def _trained(self, batches: int) -> None:
+        self.ledger.add("batches", np.array([self.node]), batches)
+        if not finite(self.params):
+            raise diverged(self.node, self.number)
+        if self.evaluating:
+            self.score()
+
+    def _exercise(self, op: Exercise) -> dict[int, Packet]:
+        start, own = time.perf_counter(), self.trainer.architecture.signature
+        heard = {sender: packet.message for sender, packet in (op.heard or {}).items()}
+        steps = self.steps if self.evaluating else None
+        student = RowStudent(self.trainer, self.row, self.number, heard, self.notes, op.to.tolist(), steps)
+        size = self.trainer.me(self.row, 0).size
+        packets = dict.fromkeys(student.to, Packet(self.node, own, Message({}, size, self.number)))
+        for fields, to in exercise(self.job.protocol, op.name, student):
+            packets |= dict.fromkeys(to, Packet(self.node, own, Message(fields, size, self.number)))
+        self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
+        if op.trains:
+            self._trained(student.batches)
+        return packets
+
+    def _message(self, model: bool = False) -> Message:
+        me = self.trainer.me(self.row, self.number)
+        fields = {"w": self.params} if model else dict(self.job.rule.send(me, self.params, self.state))
+        if fields and self.trainer.buffers.shape[1]:
+            fields["buffers"] = self.trainer.buffers[self.row]
+        return Message(fields, me.size, self.number)
+
+    def _send(self, op: Send) -> None:
+        architecture = self.trainer.architecture.signature
+        if op.packet is not None:
+            packet = Packet(self.node, op.packet.architecture, op.packet.message)
+        else:
+            packet = Packet(self.node, architecture, self._message(op.model))
+        fields = packet.message.fields.values()
+        sound = bool(fields) and all(map(finite, fields))
+        reached = [to for to in op.to.tolist() if to in self.reachable]
+        self.transport.send(self.node, reached, op.tag, packet if sound else None)
+        self.transport.send(self.node, [to for to in op.to.tolist() if to not in self.reachable], op.tag, None)
+
+    def _answer(self, theirs: Packet | None) -> Packet:
+        """What the rule says to a neighbour; nothing to one unheard or of another kind, lest it waits for an answer."""
+        start = time.perf_counter()
+        data, me = RowData(self.trainer, self.row), self.trainer.me(self.row, self.number)
+        own = self.trainer.architecture.signature
+        alike = theirs is not None and theirs.architecture == own
+        fields = self.job.rule.answer(me, theirs.message, data) if theirs is not None and alike else {}
+        self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
+        return Packet(self.node, own, Message(fields, me.size, self.number))
+
+    def _merge(self, op: Merge) -> None:
+        start, rule = time.perf_counter(), self.job.rule
+        heard = op.heard if isinstance(op.heard, Summed) else self.gathering(op.heard.values())
+        for packet in (op.answers or {}).values():
+            heard.add(packet, answer=True)
+        if not heard:
+            return
+        me = self.trainer.me(self.row, self.number)
+        mine = Message(rule.send(me, self.params, self.state), me.size, self.number)
+        params, self.state = rule.merge(me, self.params.clone(), self.state, StreamInbox(rule, mine, heard))
+        self.params.copy_(params)
+        if self.trainer.buffers.shape[1]:
+            own = self.trainer.buffers[self.row]
+            own.copy_(heard.buffers.merged("buffers", Term(own, me.size), normalised=True))
+        self.ledger.add("merge_seconds", np.array([self.node]), time.perf_counter() - start)
+
+    def gathering(self, packets: Iterable[Packet] = ()) -> Summed:
+        """Sums for this peer's inbox, of these parcels and of what will be added."""
+        heard = Summed(self.job.rule, self.trainer.architecture.signature, self.links, self.pool)
+        for packet in packets:
+            heard.add(packet)
+        return heard
+
+    def _take(self, message: Message) -> None:
+        self.params.copy_(message["w"])
+        if "buffers" in message:
+            self.trainer.buffers[self.row] = message["buffers"]
+
+    def _teach(self, op: Teach) -> dict[int, Packet]:
+        roster, samples = self.job.roster, self.job.samples
+        pupils = {
+            self.node: self._pupil(
+                self.trainer, self.trainer.matrix[self.row].clone(), self.trainer.me(self.row, 0).size
+            )
+        }
+        for sender in op.heard:
+            packet = op.heard[sender]
+            whole = torch.cat([packet.message[f] for f in ("w", "buffers") if f in packet.message])
+            trainer = self.classmates[packet.architecture]
+            pupils[sender] = self._pupil(trainer, whole, packet.message.size)
+        own = torch.as_tensor(roster.train[self.node])
+        room = Classroom(samples.inputs(own), samples.targets(own), roster.seed, self.number, self.node)
+        taught = {}
+        for node, params in op.lesson(pupils, room).items():
+            width = self.classmates[pupils[node].architecture].architecture.layout.size
+            fields = {"w": params[:width]} | ({"buffers": params[width:]} if len(params) > width else {})
+            message = Message(fields, torch.tensor([pupils[node].size]), self.number)
+            taught[node] = Packet(self.node, pupils[node].architecture, message)
+        return taught
+
+    classmates: dict[str, Trainer]
+    """The trainers of all architectures that the configuration allows, by signature."""
+
+    def _pupil(self, trainer: Trainer, params: Tensor, size: Tensor) -> Pupil:
+        architecture = trainer.architecture
+        width = architecture.layout.size
+        return Pupil(architecture.signature, params, float(size), lambda p, x: architecture.forward(p[:width], x))
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """All that this node must remember between rounds."""
+        trainer, row = self.trainer, self.row
+        state = {"row": trainer.matrix[row], "integers": trainer.integers[row]}
+        state |= {f"optimiser/{k}": s[row] for k, s in trainer.optimiser_state.items()}
+        state |= {f"state/{k}": s for k, s in self.state.items()}
+        state |= {f"memory/{k}": torch.tensor(v) for k, v in self.memory.items()}
+        state |= {f"notes/{k}": note for k, note in self.notes.items()}
+        for name, values in (self.ledger.totals | self.ledger.latest).items():
+            state[f"ledger/{name}"] = torch.tensor(values[self.node])
+        return {name: tensor.clone() for name, tensor in state.items()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go back to a snapshot."""
+        trainer, row = self.trainer, self.row
+        for name, tensor in state.items():
+            kind, _, key = name.partition("/")
+            match kind:
+                case "row":
+                    trainer.matrix[row] = tensor
+                case "integers":
+                    trainer.integers[row] = tensor
+                case "optimiser":
+                    trainer.optimiser_state[key][row] = tensor
+                case "state":
+                    self.state[key] = tensor
+                case "memory":
+                    self.memory[key] = int(tensor)
+                case "notes":
+                    self.notes[key] = tensor
+                case "ledger":
+                    book = self.ledger.totals if key in self.ledger.totals else self.ledger.latest
+                    book[key][self.node] = float(tensor)
+
+    def score(self, merged: bool = False) -> None:
+        """Measure this peer's model; distances to others are not known to a peer and stay empty."""
+        start, latest, rows = time.perf_counter(), self.ledger.latest, np.array([self.row])
+        test = self.trainer.score(rows, self.job.test)
+        latest["merged_accuracy"][self.node] = test["accuracy"][0]
+        if not merged:
+            for name, values in test.items():
+                latest[f"test_{name}"][self.node] = values[0]
+            if len(self.job.roster.validation[self.node]):
+                own = self.trainer.score(rows, None)
+                latest["validation_accuracy"][self.node] = own["accuracy"][0]
+                latest["validation_loss"][self.node] = own["loss"][0]
+        self._gauge(merged)
+        self.ledger.add("evaluate_seconds", np.array([self.node]), time.perf_counter() - start)
+
+    def _gauge(self, merged: bool) -> None:
+        """Take the measures that are asked for; a peer does not know how far the others are apart."""
+        layout, kinds = self.trainer.architecture.layout, self.job.measures
+        found = {}
+        if "spread" in kinds:
+            now = spread(self.params, layout)
+            found = {"sigma_ap_merged": now} if merged else {"sigma_ap": now, "sigma_ap_merged": now}
+        if self.steps and merged:
+            found |= self.steps.end(self.params, layout)
+        for name, values in found.items():
+            for layer, value in zip(layers(layout), values, strict=True):
+                self.ledger.note(name, layer, self.node, value)
+        if "rule" in kinds and merged:
+            told = self.job.rule.tell(self.trainer.me(self.row, self.number), self.params, self.state)
+            for name, scalar in told.items():
+                self.ledger.note(name, None, self.node, float(scalar))
+
+
+def trainers(job: Job, nodes: Indices) -> list[Trainer]:
+    """A trainer for each architecture of the job, with a freshly drawn row for each of these nodes that has it."""
+    roster, made = job.roster, []
+    initialise = job.initialiser.make()
+    for g, (architecture, group) in enumerate(zip(architectures(roster, job.samples), roster.groups, strict=True)):
+        own = group[np.isin(group, nodes)]
+        matrix = torch.zeros(len(own), architecture.width)
+        integers = torch.zeros(len(own), architecture.integers, dtype=torch.int64)
+        for row, node in enumerate(own.tolist()):
+            initialise(architecture.module, job.origin or Origin(roster.seed, node, float(job.gains[node])))
+            architecture.read(matrix[row], integers[row])
+        trainer = Trainer(roster, job.samples, g, architecture, matrix, integers, own)
+        if roster.training.keep_optimiser:
+            width = architecture.layout.size
+            trainer.optimiser_state = {s: torch.zeros(len(own), width) for s in trainer.optimiser.slots}
+            trainer.optimiser_state["count"] = torch.zeros(len(own), dtype=torch.int64)
+        if job.rule.squares:
+            trainer.squares = torch.zeros(len(own), architecture.layout.size)
+        made.append(trainer)
+    return made
+
+
+def peers(job: Job, nodes: Indices, ledger: Ledger, kind: type[Node] = Node) -> dict[int, Node]:
+    """These nodes as peers, at their starting points."""
+    made = trainers(job, nodes)
+    classmates = {t.architecture.signature: t for t in made}
+    found = {}
+    for trainer in made:
+        for row, node in enumerate(trainer.nodes.tolist()):
+            found[node] = kind(job, node, trainer, row, ledger)
+            found[node].classmates = classmates
+    return dict(sorted(found.items()))

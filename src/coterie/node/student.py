@@ -1,0 +1,65 @@
+"""A node at its desk: what an exercise of its protocol sees and does, in the process where the node's model is."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coterie.contract import Fields, Message
+from coterie.lessons import Classroom, Loss, Pupil, Said
+from coterie.node.measures import Steps
+from coterie.node.training import Trainer
+
+
+class RowStudent:
+    """One node in an exercise."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        row: int,
+        round: int,
+        heard: dict[int, Message],
+        notes: dict[str, Tensor],
+        to: list[int],
+        steps: Steps | None = None,
+    ) -> None:
+        self.trainer, self.row, self.round, self.heard, self.notes, self.to = trainer, row, round, heard, notes, to
+        self.steps, self.batches = steps, 0
+        self.node, self.seed = int(trainer.nodes[row]), trainer.roster.seed
+        self.classes, self.shape = trainer.samples.classes, trainer.samples.shape
+
+    @property
+    def data(self) -> Classroom:
+        samples, own = self.trainer.samples, torch.as_tensor(self.trainer.roster.train[self.node])
+        return Classroom(samples.inputs(own), samples.targets(own), self.seed, self.round, self.node)
+
+    @property
+    def pupil(self) -> Pupil:
+        architecture, width = self.trainer.architecture, self.trainer.architecture.layout.size
+        size = float(len(self.trainer.roster.train[self.node]))
+        params = self.trainer.matrix[self.row]
+        return Pupil(architecture.signature, params, size, lambda p, x: architecture.forward(p[:width], x))
+
+    def look(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        self.trainer.point(self.row)
+        self.trainer.architecture.module.eval()
+        with torch.no_grad():
+            return self.trainer.architecture.look(inputs)
+
+    def train(self, loss: Loss) -> None:
+        if self.steps:
+            self.steps.before_training(self.trainer.params[self.row])
+        self.batches += self.trainer.train_row(self.row, self.round, loss)
+        if self.steps:
+            self.steps.after_training(self.trainer.params[self.row])
+
+
+def exercise(protocol: Any, name: str, student: RowStudent) -> list[tuple[Fields, list[int]]]:
+    """Carry out an exercise; what it says, each with all who are told the same."""
+    said: Said = getattr(protocol, name)(student)
+    distinct: dict[int, tuple[Fields, list[int]]] = {}
+    for to in student.to:
+        if fields := said.get(to):
+            distinct.setdefault(id(fields), (fields, []))[1].append(to)
+    return list(distinct.values())

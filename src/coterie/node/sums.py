@@ -1,0 +1,169 @@
+"""What a node heard, added up as it comes or kept: one inbox for one node alone with its own model."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from coterie.contract import Message, Rule, Term
+from coterie.node.buffers import BufferPool
+from coterie.protocols import Heard
+
+BLOCK = 1 << 16
+"""Numbers that are added up at a time."""
+
+
+@dataclass(frozen=True)
+class Packet:
+    """A message on its way: tensors of one node."""
+
+    sender: int
+    architecture: str
+    message: Message
+
+    @property
+    def bytes(self) -> int:
+        return sum(f.numel() * f.element_size() for f in self.message.fields.values())
+
+
+class Kept(Heard):
+    """What a peer heard and keeps, in the order of the senders."""
+
+    def __init__(self, packets: dict[int, Packet]) -> None:
+        self.packets = dict(sorted(packets.items()))
+
+    def __len__(self) -> int:
+        return len(self.packets)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.packets)
+
+    def __getitem__(self, sender: int) -> Packet:
+        return self.packets[sender]
+
+
+class Sums:
+    """Σ ω·weight·value and Σ ω·weight of each term, in double precision: the order of arrival does not show.
+
+    What came first stays as it came until there is something to add: half the memory, and one pass less.
+    """
+
+    def __init__(self, pool: BufferPool) -> None:
+        self.weights: dict[str, Tensor] = {}
+        self._totals: dict[str, Tensor] = {}
+        self._first: dict[str, tuple[Tensor, Tensor]] = {}
+        self._pool = pool
+
+    def __contains__(self, term: str) -> bool:
+        return term in self.weights
+
+    def add(self, terms: dict[str, Term], link: float) -> None:
+        """Add one message's terms, which came over a link of this weight."""
+        for name, term in terms.items():
+            weight = torch.as_tensor(term.weight, dtype=torch.float64) * link
+            if name not in self.weights:
+                self._first[name], self.weights[name] = (term.value, weight), weight
+                continue
+            first = self._first.pop(name, None)
+            if first is not None:
+                self._totals[name] = self._pool.numbers(first[0], torch.float64)
+            total = self._totals[name]
+            for part in _blocks(total):
+                block = total[..., part]
+                if first is not None:
+                    block.copy_(first[0][..., part]).mul_(_cut(first[1], part))
+                block.addcmul_(term.value[..., part].double(), _cut(weight, part))
+            self.weights[name] = self.weights[name] + weight
+
+    def merged(self, name: str, own: Term | None, normalised: bool) -> Tensor:
+        """The sum of a term, or its mean, with one's own if there is one, in single precision."""
+        first, weight = self._first.get(name), self.weights[name]
+        mine = torch.as_tensor(own.weight, dtype=torch.float64) if own is not None else None
+        whole = first[0] if first is not None else self._totals[name]
+        found = torch.empty(whole.shape)
+        for part in _blocks(whole):
+            block, divisor = whole[..., part].double(), _cut(weight, part)
+            if first is not None:
+                block = block * divisor
+            if own is not None and mine is not None:
+                block = block + _cut(mine, part) * own.value[..., part].double()
+                divisor = divisor + _cut(mine, part)
+            found[..., part] = block / divisor if normalised else block
+        return found
+
+
+def _blocks(x: Tensor) -> Iterator[slice]:
+    """The last dimension in parts that stay in a fast cache, where conversion to double costs next to nothing."""
+    return (slice(start, start + BLOCK) for start in range(0, x.shape[-1], BLOCK))
+
+
+def _cut(x: Tensor, part: slice) -> Tensor:
+    """This part of something that may be one number for all."""
+    return x if x.numel() == 1 else x[..., part]
+
+
+class Summed(Heard):
+    """What a peer heard and did not keep: senders, and sums over their messages. Other architectures are left out."""
+
+    def __init__(self, rule: Rule, architecture: str, links: dict[int, float], pool: BufferPool | None = None) -> None:
+        self.rule, self.architecture, self.links = rule, architecture, links
+        self.senders: list[int] = []
+        pool = pool or BufferPool()
+        self.sums, self.buffers = Sums(pool), Sums(BufferPool())
+        self.messages: list[Message] = []
+        """The messages themselves, for rules that ask for them."""
+        self.weights: list[float] = []
+        """The weights of their links."""
+
+    def add(self, packet: Packet, discount: float = 1.0, answer: bool = False) -> None:
+        """Add a message, or a neighbour's answer to one's own."""
+        if packet.architecture != self.architecture:
+            return
+        link = self.links[packet.sender] * discount
+        self.sums.add(self.rule.lift(packet.message), link)
+        if answer:
+            return
+        self.senders.append(packet.sender)
+        if "buffers" in packet.message:
+            self.buffers.add({"buffers": Term(packet.message["buffers"], packet.message.size)}, link)
+        if self.rule.raw:
+            self.messages.append(packet.message)
+            self.weights.append(link)
+
+    def __len__(self) -> int:
+        return len(self.senders)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.senders)
+
+    def __getitem__(self, sender: int) -> Packet:
+        raise TypeError("what is added up on arrival is not kept: the protocol must say that it keeps packets")
+
+
+class StreamInbox:
+    """The inbox of one peer: sums of what came, and one's own message."""
+
+    def __init__(self, rule: Rule, own: Message, heard: Summed) -> None:
+        self.own, self.heard, self._mine = own, heard, rule.lift(own)
+
+    @property
+    def count(self) -> Tensor:
+        return torch.tensor([float(len(self.heard))])
+
+    def __contains__(self, term: str) -> bool:
+        return term in self.heard.sums
+
+    def sum(self, term: str, own: bool = False) -> Tensor:
+        return self.heard.sums.merged(term, self._mine[term] if own else None, normalised=False)
+
+    def mean(self, term: str, own: bool = False) -> Tensor:
+        return self.heard.sums.merged(term, self._mine[term] if own else None, normalised=True)
+
+    def rows(self, field: str, own: bool = False) -> Tensor:
+        heard = [m[field] for m in self.heard.messages if field in m]
+        return torch.stack([*heard, self.own[field]] if own else heard)
+
+    def shares(self, own: bool = False) -> tuple[Tensor, Tensor]:
+        sizes = torch.stack([m.size for m in [*self.heard.messages, *([self.own] if own else [])]])
+        return sizes.new_tensor(self.heard.weights + [1.0] * own).unsqueeze(-1), sizes

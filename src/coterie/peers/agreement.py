@@ -1,0 +1,106 @@
+"""What peers must have in common to work together, and what they may then say to each other."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from coterie.config.configuration import Configuration
+from coterie.contract import Me, Message
+from coterie.job import Job
+from coterie.net.wire import Expected
+from coterie.node.node import Node
+from coterie.node.training import RowData, Trainer
+
+SHARED = (
+    "model",
+    "rule",
+    "protocol",
+    "initialiser",
+    "merge_first",
+    "objective",
+    "optimiser",
+    "keep_optimiser",
+    "clamp",
+    "rounds",
+    "links",
+    "presence",
+    "outage",
+    "absence",
+    "joins",
+    "leaves",
+)
+"""Settings that neighbours must have in common; what is not here is each peer's own business."""
+
+
+def shared(settings: Configuration, **more: Any) -> dict[str, str]:
+    """The settings that neighbours compare, and more that they must have in common, each as JSON."""
+    dump = settings.model_dump()
+    whole = {key: dump[key] for key in SHARED} | more
+    return {key: json.dumps(value, sort_keys=True) for key, value in _flat(whole)}
+
+
+def _flat(value: Any, path: str = "") -> Iterable[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{path}.{key}" if path else key)
+    elif isinstance(value, str) and ".py:" in value:  # a user's own part: the text counts, not where it lies
+        file, _, thing = value.rpartition(":")
+        text = Path(file).read_bytes() if Path(file).exists() else b""
+        yield path, f"{Path(file).name}:{thing} {sha256(text).hexdigest()[:12]}"
+    else:
+        yield path, value
+
+
+def code(trainer: Trainer) -> str:
+    """A short name for an architecture: its tensors' names, shapes and types."""
+    layout, buffers = trainer.architecture.layout, trainer.architecture.buffers
+    whole = [trainer.architecture.name, layout.names, layout.shapes, buffers.names, buffers.shapes, "float32"]
+    return sha256(json.dumps(whole).encode()).hexdigest()[:16]
+
+
+def vocabulary(job: Job, node: Node, rounds: int, half: bool) -> Expected:
+    """What neighbours may say: the fields that rule and protocol send, for every architecture of the configuration."""
+    rule, said, always = job.rule, {}, None
+    for trainer in node.classmates.values():
+        zeros = torch.zeros(trainer.architecture.layout.size)
+        variants = [{"w": zeros}] if job.protocol.keeps else []
+        for number in (1, rounds):
+            me = _me(job, node.node, trainer, number)
+            variants.append(rule.send(me, zeros, rule.init(me, zeros)))
+        fields = {name: tensor.numel() for variant in variants for name, tensor in variant.items()}
+        common = set(fields).intersection(*variants)
+        always = common if always is None else always & common
+        if trainer.architecture.buffers.size:
+            fields["buffers"] = trainer.architecture.buffers.size
+        said[code(trainer)] = fields
+    answers: dict[str, dict[str, int]] = {}
+    if rule.answers:
+        own = node.trainer
+        zeros = torch.zeros(own.architecture.layout.size)
+        me = _me(job, node.node, own, 1)
+        message = Message(rule.send(me, zeros, rule.init(me, zeros)), me.size, 1)
+        answer = rule.answer(me, message, RowData(own, node.row))
+        answers = {code: {} for code in said}  # other kinds do not answer, and say so
+        answers[code(own)] = {name: tensor.numel() for name, tensor in answer.items()}
+    spoken = {name for fields in said.values() for name in fields}
+    exercised = job.protocol.says(job.samples.shape, job.samples.classes)
+    special = {tag: dict.fromkeys(said, fields) for tag, fields in exercised.items()}
+    optional = spoken - (always or set()) | {name for fields in exercised.values() for name in fields} - spoken
+    tags = job.protocol.tags
+    return Expected(
+        architectures=lambda tag: special.get(tag) or (answers if tag.endswith(" answer") else said),
+        optional=frozenset(optional),
+        tags=lambda tag: tags is None or tag in tags,
+        half=half,
+    )
+
+
+def _me(job: Job, node: int, trainer: Trainer, round: int) -> Me:
+    m = job.roster.me(np.array([node]), round, trainer.architecture.layout)
+    return replace(m, node=m.node[0], size=m.size[0], degree=m.degree[0], labels=m.labels[0])

@@ -1,0 +1,267 @@
+"""A peer on a machine of its own: its own data, and the neighbours it was introduced to."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from safetensors.torch import save
+from torch import Tensor
+
+from coterie import files, records
+from coterie.config.build import believed_size, build, gain, load_samples, mends, network
+from coterie.config.configuration import Configuration, Method
+from coterie.config.slots import as_table, choice, resolve
+from coterie.errors import ConfigError, PeerError, RunError
+from coterie.initialisers import Origin
+from coterie.job import Job
+from coterie.net.identity import Home
+from coterie.network.graph import Graph
+from coterie.peers.agreement import shared
+from coterie.peers.runtime import CHECKPOINT, WHOLE, Assignment, kept_measures, kept_rows, load_checkpoint
+from coterie.peers.settings import PeerSettings
+from coterie.protocols import Protocol
+from coterie.randomness import key
+
+RUN = "run"
+"""The folder in a peer's home with its configuration, checkpoint, records, status and log."""
+NUMBERS = "numbers.json"
+"""In it: what number each neighbour has here."""
+
+
+@contextlib.contextmanager
+def alone(home: Home) -> Iterator[None]:
+    """Be the only process of the peer that lives in `home`."""
+    folder = home.path / RUN
+    with files.disk(folder, WHOLE):
+        folder.mkdir(parents=True, exist_ok=True)
+    with records.RunFolder(folder).lock():
+        yield
+
+
+def assignment(
+    experiment: Configuration,
+    home: Home,
+    data: str | None,
+    method: str | None,
+    architecture: int,
+    port: int,
+    verbose: bool,
+) -> Assignment:
+    """What the peer that lives in `home` is to do."""
+    name, settings = _one(experiment, method)
+    _check(settings)
+    own = as_table(settings.dataset)
+    if data is not None:
+        own = own if own["name"] == "own" else {"name": "own"}
+        whole = Configuration(**{**settings.model_dump(), "dataset": {**own, "path": str(Path(data).resolve())}})
+        (settings,) = whole.resolved.values()
+    elif own["name"] == "own" and not own.get("path"):
+        cure = "Name them with --data; `coterie show dataset own` tells the kinds."
+        raise ConfigError("this peer has no data", cure=cure)
+    (seed,) = settings.seeds
+    neighbours = sorted(home.neighbours)
+    if not neighbours:
+        raise PeerError("this peer has no neighbours", cure="Add some with `coterie peer add NAME.peer`.")
+    folder = home.path / RUN
+    with files.disk(folder, WHOLE):
+        folder.mkdir(parents=True, exist_ok=True)
+        files.write(folder / "config.toml", records.frozen(settings).encode())
+        numbers = _numbers(folder, neighbours)
+    engine = PeerSettings(**{k: v for k, v in as_table(settings.engine).items() if k != "name"})
+    return Assignment(
+        method=name,
+        settings=settings,
+        seed=seed,
+        job=_world(settings, seed, home.name, numbers, architecture),
+        node=0,
+        numbers=numbers,
+        home=home,
+        folder=folder,
+        timing=engine.timing,
+        half=engine.half,
+        wait=engine.wait,
+        threads=engine.threads,
+        status_port=port,
+        verbose=verbose,
+        introduced=True,
+    )
+
+
+def _numbers(folder: Path, neighbours: list[str]) -> dict[str, int]:
+    """The neighbours' numbers, which each keeps for good: what a checkpoint says of a number is said of a neighbour."""
+    path = folder / NUMBERS
+    with files.undamaged(path, "Remove it, and the checkpoint beside it, to begin again."):
+        known: dict[str, int] = json.loads(path.read_bytes()) if path.exists() else {}
+        last = max(known.values(), default=0)
+    new = [name for name in neighbours if name not in known]
+    if new:
+        known |= {name: last + i for i, name in enumerate(new, 1)}
+        files.write(path, json.dumps(known, indent=1).encode())
+    return {name: known[name] for name in neighbours}
+
+
+def _one(experiment: Configuration, method: str | None) -> tuple[str, Method]:
+    """The one method and seed that peers train with."""
+    methods = experiment.resolved
+    if method is not None:
+        if method not in methods:
+            raise ConfigError("no such method in the configuration", expected=", ".join(methods), got=method)
+        methods = {method: methods[method]}
+    if len(methods) != 1:
+        cure = "Choose one with --method."
+        raise ConfigError("peers train with one method", got=", ".join(methods), cure=cure)
+    ((name, settings),) = methods.items()
+    if as_table(settings.engine)["name"] != "peer":
+        (settings,) = Configuration(**{**settings.model_dump(), "engine": "peer"}).resolved.values()
+    if len(settings.seeds) != 1:
+        cure = "Give the file one: seeds = 0."
+        raise ConfigError("peers have one seed", got=", ".join(map(str, settings.seeds)), cure=cure)
+    return name, settings
+
+
+def _check(settings: Method) -> None:
+    if settings.faults(0).fails:
+        cure = "Remove links, presence, joins and leaves: real networks fail by themselves; `coterie up` has them."
+        raise ConfigError("faults are injected where the whole network is known", cure=cure)
+    protocol: Protocol = settings.choice("protocol").make()
+    if not protocol.local:
+        cure = "`coterie up` and `coterie run` have it; one of your own that needs only neighbours says `local = True`."
+        name = as_table(settings.protocol)["name"]
+        raise ConfigError(f"protocol {name} needs everyone's number, and peers know their neighbours", cure=cure)
+
+
+def _world(settings: Method, seed: int, name: str, numbers: dict[str, int], architecture: int) -> Job:
+    """The world as one peer sees it: itself is node 0, its neighbours come after, and their data are unknown."""
+    models = settings.model if isinstance(settings.model, list) else [settings.model]
+    if not 0 <= architecture < len(models):
+        raise ConfigError("--architecture", expected=f"0 to {len(models) - 1}", got=architecture)
+    alone = settings.model_copy(update={"nodes": 1, "partition": resolve("partition", "iid"), "pooled": False})
+    alone = alone.model_copy(update={"topology": resolve("topology", "complete"), "model": models[architecture]})
+    own = build(alone, load_samples(settings), seed)
+    others = max(numbers.values())  # some of them may be neighbours no more
+    graph = Graph.from_edges(1 + others, [(0, number) for number in numbers.values()])
+    nothing = np.array([], np.int64)
+    distinct = [m for i, m in enumerate(models) if m not in models[:i]]
+    mine = distinct.index(models[architecture])
+    roster = replace(
+        own.roster,
+        seed=key(seed, f"peer {name}") >> 1,
+        models=tuple(choice("model", as_table(m)) for m in distinct),
+        groups=tuple(np.array([0]) if g == mine else nothing for g in range(len(distinct))),
+        train=(own.roster.train[0], *[nothing] * others),
+        validation=(own.roster.validation[0], *[nothing] * others),
+        degree=graph.degree,
+        labels=own.roster.labels.expand(1 + others, -1),
+    )
+    shrinks = _gain(own, settings, seed)
+    origin = Origin(seed, key(0, f"peer {name}") >> 1, shrinks)
+    return replace(own, roster=roster, graph=graph, gains=np.full(1 + others, shrinks), origin=origin)
+
+
+def _gain(own: Job, settings: Method, seed: int) -> float:
+    """What a peer takes the gain to be before it asks anybody."""
+    initialiser = as_table(settings.initialiser)
+    if initialiser["name"] != "gain" or not mends(own.rule):
+        return 1.0
+    if initialiser["estimate"] == "degrees":
+        cure = 'Set initialiser.estimate to "gossip" or "size".'
+        raise ConfigError("a peer that knows its neighbours alone cannot sample the network's degrees", cure=cure)
+    if initialiser["estimate"] == "size":
+        return believed_size(settings, settings.nodes)
+    known = network(settings, seed)
+    return gain(own.rule, known, np.ones(known.nodes))
+
+
+def export(home: Home, path: Path) -> dict[str, str]:
+    """Write the peer's model as plain named tensors; what the file says of itself."""
+    found = home.path / RUN / CHECKPOINT
+    if not found.exists():
+        raise PeerError(
+            "this peer has no model yet", expected=f"the file {found}", cure="Start it: `coterie peer run`."
+        )
+    about, state, _ = load_checkpoint(found)
+    tensors: dict[str, Tensor] = {}
+    for part, source in (("parameters", state["row"]), ("buffers", state["row"]), ("integers", state["integers"])):
+        at = 0 if part != "buffers" else sum(t.numel() for t in tensors.values())
+        for name, shape in json.loads(about[part]):
+            size = int(np.prod(shape))
+            tensors[name] = source[at : at + size].reshape(shape).clone()
+            at += size
+    said = {k: about[k] for k in ("model", "method", "round")} | {"peer": home.name}
+    with files.disk(path, "Name another file."):
+        files.write(path, save(tensors, said))
+    return said
+
+
+def last_words(home: Path) -> str:
+    """What is known of a peer that does not answer."""
+    found = home / RUN / CHECKPOINT
+    if not found.exists():
+        return "It has not been started, or has not come to the end of a round: `coterie peer run`."
+    about, _, _ = load_checkpoint(found)
+    if (home / RUN / "records.parquet").is_file():
+        return f"It has finished, with round {about['round']}."
+    return f"It has stopped, or hangs, after round {about['round']}; `coterie peer run` goes on."
+
+
+def _check_agreement(folders: dict[str, Path]) -> None:
+    """Refuse records of peers that did not do the same thing."""
+    said = {name: _agreed(records.configuration(folder / RUN)) for name, folder in folders.items()}
+    (first, mine), *others = said.items()
+    for name, theirs in others:
+        if key := next((key for key in sorted({*mine, *theirs}) if mine.get(key) != theirs.get(key)), None):
+            raise RunError(
+                f"{first} and {name} differ in {key}",
+                expected=f"{mine.get(key, 'nothing')}, as {first} has it",
+                got=str(theirs.get(key, "nothing")),
+                cure="Collect peers that trained together: their records are of one run.",
+            )
+
+
+def _agreed(settings: Configuration) -> dict[str, str]:
+    """The settings of a run that all of its peers share."""
+    engine = as_table(settings.engine)
+    return shared(settings, seed=settings.seeds[0], **{f"engine.{k}": engine.get(k) for k in ("mode", "half")})
+
+
+def collect(folders: list[Path], out: Path) -> tuple[pl.DataFrame, dict[str, int]]:
+    """Bring the records of peers together as one run; nodes are numbered in the order of the peers' names.
+
+    Gives the records, and the last round of each peer that has not come to the end.
+    """
+    found: dict[str, tuple[pl.DataFrame, Path]] = {}
+    measured: dict[str, pl.DataFrame] = {}
+    for folder in folders:
+        home = Home(folder)
+        here = folder / RUN
+        finished = here / "records.parquet"
+        rows = pl.read_parquet(finished) if finished.is_file() else kept_rows(here)
+        if rows.is_empty():
+            raise RunError(f"{folder} has no records yet", cure="Let the peer finish a round: `coterie peer run`.")
+        if home.name in found:
+            raise RunError(f"{folder} and {found[home.name][1]} are both called {home.name}", cure="Name each once.")
+        found[home.name] = rows, folder
+        if (measures := kept_measures(here)) is not None:
+            measured[home.name] = measures
+    _check_agreement({name: folder for name, (_, folder) in sorted(found.items())})
+    frames = [rows.with_columns(node=pl.lit(i, pl.Int64)) for i, (_, (rows, _)) in enumerate(sorted(found.items()))]
+    whole = pl.concat(frames).sort("method", "seed", "round", "node")
+    numbered = [
+        measured[name].with_columns(node=pl.lit(i, pl.Int64))
+        for i, name in enumerate(sorted(found))
+        if name in measured
+    ]
+    measures = pl.concat(numbered).sort("round", "node", maintain_order=True) if numbered else None
+    run, settings, another = records.RunFolder(out), records.configuration(folders[0] / RUN), "Choose another --out."
+    run.create(settings, another)
+    with files.disk(out, another):
+        for (method, seed), part in whole.group_by("method", "seed", maintain_order=True):
+            mine = (pl.col("method") == method) & (pl.col("seed") == seed)
+            run.finish(str(method), int(seed), part, None if measures is None else measures.filter(mine))
+        files.write(out / "peers.json", json.dumps(dict(enumerate(sorted(found))), indent=1).encode())
+    ends = {name: int(rows["round"].max()) for name, (rows, _) in sorted(found.items())}  # type: ignore[arg-type]
+    return whole, {name: end for name, end in ends.items() if end < settings.rounds}

@@ -1,0 +1,99 @@
+"""The tables of a run: one row per node and evaluated round, and one per value that was measured beside."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from coterie import files
+from coterie.job import Ledger
+
+MEASURED = "measures.parquet"
+"""The file of a run, or of a peer, with the measures that were asked for."""
+
+
+SCHEMA: dict[str, Any] = {
+    "method": pl.String,
+    "seed": pl.Int64,
+    "round": pl.Int64,
+    "node": pl.Int64,
+    **dict.fromkeys(Ledger.LATEST, pl.Float64),
+    "sent_bytes": pl.Int64,
+    "received_bytes": pl.Int64,
+    "batches": pl.Int64,
+    "train_seconds": pl.Float64,
+    "merge_seconds": pl.Float64,
+    "evaluate_seconds": pl.Float64,
+}
+"""Columns of the records. Bytes, batches and seconds are totals up to and including the round."""
+
+
+MEASURES: dict[str, Any] = {
+    "method": pl.String,
+    "seed": pl.Int64,
+    "round": pl.Int64,
+    "node": pl.Int64,
+    "layer": pl.String,
+    "measure": pl.String,
+    "value": pl.Float64,
+}
+"""Columns of the measures. Values of the whole network have no node, those of the whole model no layer."""
+
+
+def rows(method: str, seed: int, round: int, ledger: Ledger, there: NDArray[np.bool_] | None = None) -> pl.DataFrame:
+    """One row per node that is there (all, if not said): what the ledger holds now."""
+    columns = {"node": np.arange(ledger.nodes)} | {k: v.copy() for k, v in (ledger.latest | ledger.totals).items()}
+    frame = pl.DataFrame(columns).with_columns(
+        pl.lit(method).alias("method"), pl.lit(seed).alias("seed"), pl.lit(round).alias("round")
+    )
+    kept = frame if there is None else frame.filter(pl.Series(there))
+    return kept.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items()).fill_nan(None)
+
+
+def empty() -> pl.DataFrame:
+    return pl.DataFrame(schema=SCHEMA)
+
+
+def measured(
+    method: str, seed: int, round: int, ledger: Ledger, there: NDArray[np.bool_] | None = None
+) -> pl.DataFrame:
+    """A row per value that was noted in this round, by node, the whole network last; the ledger is ready for more."""
+    counts = np.ones(ledger.nodes + 1, np.bool_) if there is None else np.append(there, True)
+    frames = [pl.DataFrame(schema=MEASURES)]
+    for (measure, layer), values in ledger.noted.items():
+        where = np.flatnonzero(np.isfinite(values) & counts)
+        node = pl.Series("node", where).replace(ledger.nodes, None)
+        columns = {"method": method, "seed": seed, "round": round, "layer": layer, "measure": measure}
+        frame = pl.DataFrame({"node": node, "value": values[where]}).with_columns(
+            pl.lit(value, MEASURES[name]).alias(name) for name, value in columns.items()
+        )
+        frames.append(frame.select(pl.col(name).cast(kind) for name, kind in MEASURES.items()))
+    ledger.noted = {}
+    return pl.concat(frames).sort("node", nulls_last=True, maintain_order=True)
+
+
+def beside(rows: Path) -> Path:
+    """Where the measures lie that belong to a file of records."""
+    return rows.with_suffix(".measures.parquet")
+
+
+def write_tables(path: Path, done: pl.DataFrame, measures: pl.DataFrame | None) -> None:
+    """Write records, and before them the measures: where the records are whole, so are they."""
+    if measures is not None:
+        write_frame(beside(path), measures)
+    write_frame(path, done)
+
+
+def write_frame(path: Path, frame: pl.DataFrame) -> None:
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write(path, buffer.getvalue())
+
+
+def read_frame(path: Path) -> pl.DataFrame:
+    with files.undamaged(path, "Remove it, then go on with `coterie resume`: what is missing is computed again."):
+        return pl.read_parquet(path)

@@ -1,0 +1,211 @@
+"""Protocols alone: what each node asks for, in which order, with nobody to carry it out."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie.contract import Rule
+from coterie.network.graph import Graph, draw
+from coterie.parts import find, names
+from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Place, Receive, Send, Teach, Train
+
+
+class Kept(Heard):
+    """Packets by sender: here a word each."""
+
+    def __init__(self, senders: list[int]) -> None:
+        self.senders = senders
+
+    def __len__(self) -> int:
+        return len(self.senders)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.senders)
+
+    def __getitem__(self, sender: int) -> str:
+        return f"from {sender}"
+
+
+class Asking(Rule):
+    answers = True
+    observes = True
+
+
+def place(graph: Graph, node: int, round: int = 1) -> Place:
+    return Place(node, graph.neighbours(node), graph.audience(node), round, 0)
+
+
+def script(
+    protocol: str, at: Place, rule: Rule | None = None, merge_first: bool = False, deaf: bool = False, **settings: Any
+) -> list[Any]:
+    """All that one node asks for in a round in which it hears everybody it waits for, or (deaf) nobody."""
+    generator = find("protocols", protocol).make(**settings).round(at, rule or Rule(), merge_first)
+    asked, result = [], None
+    while True:
+        try:
+            op = generator.send(result)
+        except StopIteration:
+            return asked
+        asked.append(op)
+        match op:
+            case Receive():
+                result = Kept([] if deaf else op.senders.tolist())
+            case Answer():
+                result = {n: f"answer to {n}" for n in op.heard}
+            case Exercise():
+                result = {n: f"{op.name} to {n}" for n in op.to.tolist()}
+            case Teach():
+                result = {n: f"taught {n}" for n in [*op.heard, at.node]}
+            case _:
+                result = None
+
+
+def kinds(asked: list[Any]) -> list[type]:
+    return [type(op) for op in asked]
+
+
+LINE, RING = Graph.from_edges(3, [(0, 1), (1, 2)]), Graph.from_edges(4, [(0, 1), (1, 2), (2, 3), (3, 0)])
+GRAPHS = [LINE, RING, draw(find("topologies", "er").make(p=0.5, directed=True), 7, 1, connect=True)]
+
+
+class TestNeighbourhood:
+    def test_round(self) -> None:
+        asked = script("neighbourhood", place(LINE, 1))
+        assert kinds(asked) == [Train, Send, Receive, Merge]
+        assert asked[1].to.tolist() == asked[2].senders.tolist() == [0, 2]
+
+    def test_start_with_a_merge(self) -> None:
+        """Once, before the first training, under a tag of its own."""
+        asked = script("neighbourhood", place(LINE, 1), merge_first=True)
+        assert kinds(asked) == [Send, Receive, Merge, Train, Send, Receive, Merge]
+        assert asked[0].tag == asked[1].tag != asked[4].tag == asked[5].tag
+        assert kinds(script("neighbourhood", place(LINE, 1, round=2), merge_first=True)) == [
+            Train,
+            Send,
+            Receive,
+            Merge,
+        ]
+
+    def test_empty_inbox_is_not_merged(self) -> None:
+        assert kinds(script("neighbourhood", place(LINE, 1), deaf=True)) == [Train, Send, Receive]
+
+    def test_answers_go_to_each_neighbour_alone(self) -> None:
+        asked = script("neighbourhood", place(LINE, 1), Asking())
+        assert kinds(asked) == [Train, Observe, Send, Receive, Answer, Send, Send, Receive, Merge]
+        assert [(op.to.tolist(), op.packet) for op in asked[5:7]] == [([0], "answer to 0"), ([2], "answer to 2")]
+        assert len({asked[2].tag, asked[5].tag}) == 2
+        assert asked[-1].answers is not None
+
+    def test_no_answer_where_there_is_no_way_back(self) -> None:
+        oneway = Graph.from_edges(2, [(0, 1)], directed=True)
+        sends = [op for op in script("neighbourhood", place(oneway, 1), Asking()) if isinstance(op, Send)]
+        assert not any(len(op.to) for op in sends)
+
+
+class TestRelay:
+    def test_line(self) -> None:
+        assert kinds(script("relay", place(LINE, 0))) == [Train, Send]
+        assert kinds(script("relay", place(LINE, 1))) == [Receive, Adopt, Train, Send]
+        assert kinds(script("relay", place(LINE, 2))) == [Receive, Adopt, Train]
+
+    def test_ring_closes(self) -> None:
+        first, last = script("relay", place(RING, 0)), script("relay", place(RING, 3))
+        assert kinds(first) == [Train, Send, Receive, Adopt]
+        assert kinds(last) == [Receive, Adopt, Train, Send]
+        assert last[-1].to.tolist() == [0]
+        assert first[2].senders.tolist() == [3]
+        assert first[2].tag == last[-1].tag != first[1].tag
+
+    def test_each_hands_on_to_the_next(self) -> None:
+        for node in range(3):
+            (sent,) = [op for op in script("relay", place(RING, node)) if isinstance(op, Send)]
+            assert sent.to.tolist() == [node + 1]
+            assert sent.model
+
+    def test_a_node_that_hears_nobody_goes_on_from_its_own(self) -> None:
+        assert kinds(script("relay", place(LINE, 1), deaf=True)) == [Receive, Train, Send]
+
+
+class TestAggregator:
+    star = Graph.from_edges(4, [(0, 1), (0, 2), (0, 3)])
+
+    def test_leaf_and_hub(self) -> None:
+        leaf, hub = script("aggregator", place(self.star, 2)), script("aggregator", place(self.star, 0))
+        assert kinds(leaf) == [Train, Send, Receive, Adopt]
+        assert kinds(hub) == [Train, Receive, Teach, Send, Send, Send, Adopt]
+        assert leaf[1].tag == hub[1].tag != leaf[2].tag == hub[3].tag
+        assert leaf[1].model
+        assert leaf[3].packet == "from 0"
+        assert {op.packet: op.to.tolist() for op in hub if isinstance(op, Send)} == {
+            f"taught {n}": [n] for n in (1, 2, 3)
+        }
+
+    def test_out_of_reach(self) -> None:
+        assert kinds(script("aggregator", place(LINE, 2))) == [Train]
+
+    def test_start_with_a_lesson(self) -> None:
+        asked = script("aggregator", place(self.star, 1), merge_first=True)
+        assert kinds(asked) == [Send, Receive, Adopt, Train, Send, Receive, Adopt]
+
+    def test_nobody_heard_nobody_taught(self) -> None:
+        assert kinds(script("aggregator", place(self.star, 0), deaf=True)) == [Train, Receive]
+        assert kinds(script("aggregator", place(self.star, 1), deaf=True)) == [Train, Send, Receive]
+
+    def test_any_hub(self) -> None:
+        complete = Graph.from_edges(3, [(0, 1), (0, 2), (1, 2)])
+        assert Teach in kinds(script("aggregator", place(complete, 2), hub=2))
+        assert Teach not in kinds(script("aggregator", place(complete, 0), hub=2))
+
+
+class TestDESA:
+    def test_round(self) -> None:
+        """Anchors, then logits, one packet for each partner; then training on what came."""
+        asked = script("desa", place(LINE, 1))
+        assert kinds(asked) == [Exercise, Send, Send, Receive, Exercise, Send, Send, Receive, Exercise]
+        assert [op.name for op in asked if isinstance(op, Exercise)] == ["offer", "tell", "learn"]
+        assert [(op.to.tolist(), op.packet) for op in asked[5:7]] == [([0], "tell to 0"), ([2], "tell to 2")]
+        assert asked[1].tag == asked[3].tag != asked[5].tag == asked[7].tag
+        assert asked[-1].trains
+
+    def test_only_links_that_go_both_ways(self) -> None:
+        oneway = Graph.from_edges(3, [(0, 1), (1, 2), (2, 1)], directed=True)
+        assert [op.to.tolist() for op in script("desa", place(oneway, 1)) if isinstance(op, Send)] == [[2], [2]]
+        assert kinds(script("desa", place(oneway, 0))) == [Exercise, Receive, Exercise, Receive, Exercise]
+
+
+@pytest.mark.parametrize("name", names("protocols"))
+@pytest.mark.parametrize("merge_first", [False, True])
+@pytest.mark.parametrize("deaf", [False, True])
+@pytest.mark.parametrize("rule", [Rule(), Asking()], ids=["plain", "asking"])
+class TestEveryProtocol:
+    def test_keeps_to_its_links_and_trains_once(self, name: str, merge_first: bool, deaf: bool, rule: Rule) -> None:
+        """Nobody sends to one who does not hear it, waits for one it cannot hear, or merges nothing."""
+        for graph in GRAPHS:
+            for node in range(graph.nodes):
+                at = place(graph, node)
+                asked = script(name, at, rule, merge_first, deaf)
+                assert sum(isinstance(op, Train) or (isinstance(op, Exercise) and op.trains) for op in asked) == 1
+                for op in asked:
+                    match op:
+                        case Send():
+                            assert np.isin(op.to, at.audience).all()
+                        case Receive():
+                            assert np.isin(op.senders, at.neighbours).all()
+                        case Merge() | Teach():
+                            assert len(op.heard)
+
+    def test_nobody_waits_for_what_is_never_sent(self, name: str, merge_first: bool, deaf: bool, rule: Rule) -> None:
+        """Where links go both ways and all are up, every packet waited for is sent, under the same tag."""
+        if deaf:
+            return
+        for graph in GRAPHS[:2]:
+            sent, wanted = set(), set()
+            for node in range(graph.nodes):
+                for op in script(name, place(graph, node), rule, merge_first):
+                    if isinstance(op, Send):
+                        sent |= {(node, int(to), op.tag) for to in op.to}
+                    if isinstance(op, Receive):
+                        wanted |= {(int(s), node, op.tag) for s in op.senders}
+            assert wanted <= sent

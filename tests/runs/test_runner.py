@@ -1,0 +1,299 @@
+"""Interrupting, killing and resuming: the records are those of a run that nobody disturbed."""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from coterie import records
+from coterie.errors import RunError
+from coterie.runs import runner
+from driving import light
+from small import LOOP, SMALL, At, assert_same, interrupt, interrupted, small, timeless
+
+DRIVER = """
+import json, multiprocessing, os, signal, sys, time
+from pathlib import Path
+from coterie import records
+from coterie.runs import runner
+from coterie.runs.experiment import Experiment
+from coterie.config.configuration import read
+
+out, moments = Path(sys.argv[2]), json.loads(sys.argv[3])
+experiment = Experiment(**read(Path(sys.argv[1])))  # imports all parts, once for all children
+runner._Clock.due = lambda self: True  # a checkpoint after every round
+os.fsync = lambda file: None  # the system outlives its processes
+
+class Workers(runner.Silent):
+    def progress(self, *_):
+        (out / "workers").write_text(" ".join(str(p.pid) for p in multiprocessing.active_children()))
+
+def go():
+    if (out / "config.toml").exists():
+        runner.resume(out, Workers())
+    else:
+        runner.run(experiment, out, Workers())
+
+def done():
+    finished = len(list(out.glob("jobs/*/done.parquet")))
+    return 1000 * finished + max([int(p.name[6:]) for p in out.glob("jobs/*/round-*")], default=0)
+
+for moment, pause in moments:
+    child = os.fork()
+    if not child:
+        go()
+        os._exit(0)
+    limit = time.monotonic() + 100
+    while done() < moment and time.monotonic() < limit:
+        time.sleep(0.001)
+    time.sleep(pause)
+    os.kill(child, signal.SIGKILL)
+    print(done(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+"""Runs an experiment and kills it with no warning at each moment: 1000 x jobs done + round of the newest checkpoint."""
+
+
+def killed(tmp_path: Path, settings: dict[str, Any], moments: list[tuple[int, float]]) -> list[list[int]]:
+    """Run in another process, killed at these moments; (how far it was, how it ended) each time."""
+    (tmp_path / "config.toml").write_text(small(**settings).to_toml())
+    command = [sys.executable, "-c", DRIVER, str(tmp_path / "config.toml"), str(tmp_path / "x"), json.dumps(moments)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=200).stdout
+    return [[int(word) for word in line.split()] for line in said.splitlines()]
+
+
+def until(holds: Callable[[], bool]) -> bool:
+    """Wait for something to hold, for a minute at most."""
+    limit = time.monotonic() + 60
+    while not holds() and time.monotonic() < limit:
+        time.sleep(0.01)
+    return holds()
+
+
+def alive(process: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+# Killed.
+
+
+def test_a_run_killed_again_and_again_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    settings = {"methods": ["decavg", "dechw"], "rounds": 20, "links": 0.7, "keep_optimiser": True, "evaluate": "log"}
+    rng = random.Random()
+    moments = [(r, rng.random() * 0.03) for r in (1, 7, 14, 1004)]
+    ends = killed(tmp_path, settings, moments)
+    assert [code for _, code in ends] == [-signal.SIGKILL] * len(moments)
+    assert ends[-1][0] < 2000
+    assert_same(runner.resume(tmp_path / "x"), small(**settings).run())
+    left = [p.name for p in tmp_path.glob("x/**/*") if p.name.startswith((".", "making", "round"))]
+    assert left == []
+
+
+@pytest.mark.parametrize("protocol", ["relay", "aggregator", "desa"])
+def test_other_protocols_resume_too(tmp_path: Path, protocol: str) -> None:
+    experiment = small(protocol=light(protocol), topology="complete", presence=0.8, evaluate=2)
+    interrupted(experiment, tmp_path / "x")
+    assert_same(runner.resume(tmp_path / "x"), experiment.run())
+
+
+def test_worker_processes_do_not_outlive_a_killed_run_which_resumes_with_workers(tmp_path: Path) -> None:
+    settings = {"engine": {**LOOP, "workers": 2}, "rounds": 15, "methods": ["dechw"]}
+    ((reached, code),) = killed(tmp_path, settings, [(3, 0.01)])
+    assert 3 <= reached < 1000
+    assert code == -signal.SIGKILL
+    workers = [int(p) for p in (tmp_path / "x" / "workers").read_text().split()]
+    assert len(workers) == 1
+    assert until(lambda: not any(map(alive, workers)))
+    before = set(multiprocessing.active_children())
+    resumed = runner.resume(tmp_path / "x")
+    assert records.environment(tmp_path / "x")["jobs"]["dechw-0"]["workers"] == 2
+    assert_same(resumed, small(**settings).run())
+    assert until(lambda: set(multiprocessing.active_children()) <= before)
+
+
+# Interrupted.
+
+
+def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> None:
+    out = tmp_path / "x"
+    with pytest.raises(runner.Interrupted, match=f"coterie resume {out}"):
+        runner.run(small(seeds="0-1"), out, At(3, interrupt))
+    assert [p.name for p in out.glob("jobs/*/round-*")] == ["round-000000003"]
+    assert set(records.load(out)["round"]) == {0, 1, 2, 3}
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    seen: list[int] = []
+    recorder = runner.Silent()
+    recorder.progress = lambda method, seed, round, rounds, accuracy: seen.append(round)  # type: ignore[method-assign]
+    assert_same(runner.resume(out, recorder), small(seeds="0-1").run())
+    assert seen == [3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_run_can_be_interrupted_after_every_round(tmp_path: Path) -> None:
+    experiment = small(rounds=4, rule="dechw", momentum=0.9, keep_optimiser=True, evaluate=3)
+    with pytest.raises(runner.Interrupted):
+        runner.run(experiment, tmp_path / "x", At(1, interrupt, "dechw"))
+    for number in (2, 3):
+        with pytest.raises(runner.Interrupted):
+            runner.resume(tmp_path / "x", At(number, interrupt, "dechw"))
+    assert_same(runner.resume(tmp_path / "x"), experiment.run())
+
+
+def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    def twice() -> None:
+        interrupt()
+        interrupt()
+
+    display = At(3, twice)
+    display.note = notes.append  # type: ignore[method-assign]
+    with pytest.raises(runner.Interrupted):
+        runner.run(small(), tmp_path / "x", display)
+    assert len(notes) == 1
+    assert not list(tmp_path.glob("x/jobs/*/round-*"))
+    assert_same(runner.resume(tmp_path / "x"), small().run())
+
+
+def test_ctrl_c_in_the_very_last_round_loses_nothing_and_is_no_interruption(tmp_path: Path) -> None:
+    assert_same(runner.run(small(), tmp_path / "x", At(6, interrupt)), small().run())
+
+
+def test_ctrl_c_between_two_jobs_keeps_the_first(tmp_path: Path) -> None:
+    experiment = small(methods=["decavg", "cfa"])
+    with pytest.raises(runner.Interrupted):
+        runner.run(experiment, tmp_path / "x", At(6, interrupt))
+    assert records.RunFolder(tmp_path / "x").finished("decavg", 0)
+    assert set(records.load(tmp_path / "x")["method"]) == {"decavg"}
+    assert_same(runner.resume(tmp_path / "x"), experiment.run())
+
+
+def test_ctrl_c_while_data_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[bool] = []
+    display = runner.Silent()
+    display.end = lambda: ended.append(True)  # type: ignore[method-assign]
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "load_samples", lambda _: interrupt())
+        with pytest.raises(runner.Interrupted, match="coterie resume"):
+            runner.run(small(), tmp_path / "x", display)
+    assert ended == [True]
+    assert_same(runner.resume(tmp_path / "x"), small().run())
+
+
+def test_without_a_folder_an_interruption_says_that_nothing_was_written() -> None:
+    with pytest.raises(runner.Interrupted, match="Nothing was written"):
+        runner.run(small(), None, At(3, interrupt))
+
+
+def test_a_run_in_a_thread_leaves_signals_alone(tmp_path: Path) -> None:
+    frames: list[pl.DataFrame] = []
+    thread = threading.Thread(target=lambda: frames.append(small().run(tmp_path / "x")))
+    thread.start()
+    thread.join()
+    assert_same(frames[0], small().run())
+
+
+def test_the_command_line_stops_on_ctrl_c_with_130(tmp_path: Path) -> None:
+    out = tmp_path / "x"
+    (tmp_path / "long.toml").write_text(small(rounds=100_000, evaluate="log").to_toml())
+    command = [sys.executable, "-c", "import sys; from coterie.app.cli import main; sys.exit(main())"]
+    run = [*command, "run", str(tmp_path / "long.toml"), "--out", str(out)]
+    pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(run, **pipes, start_new_session=True)
+    try:
+        environment = out / "environment.json"
+        assert until(lambda: environment.is_file() and "jobs" in json.loads(environment.read_text()))
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert f"coterie resume {out}" in said
+    assert "Traceback" not in said
+    (checkpoint,) = out.glob("jobs/*/round-*")
+    with pytest.raises(runner.Interrupted):
+        runner.resume(out, At(int(checkpoint.name.removeprefix("round-")) + 2, interrupt))
+
+
+# Resuming.
+
+
+def test_a_finished_run_gives_its_records_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = small().run(tmp_path / "x")
+    monkeypatch.setattr(runner, "load_samples", lambda _: pytest.fail("data were loaded"))
+    (tmp_path / "x" / "records.parquet").unlink()
+    resumed = runner.resume(tmp_path / "x")
+    assert resumed.equals(frame)
+    assert records.load(tmp_path / "x").equals(frame)
+
+
+def test_checkpoints_are_written_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(runner.time, "monotonic", lambda: clock[0])
+    written: list[int] = []
+    monkeypatch.setattr(records.RunFolder, "checkpoint", lambda self, method, seed, round, *_: written.append(round))
+
+    class Slow(runner.Silent):
+        def progress(self, *_: object) -> None:
+            clock[0] += 4.0
+
+    runner.run(small(rounds=13), tmp_path / "x", Slow())
+    assert written == [3, 7, 11]
+
+
+def test_the_plan_is_kept_whatever_would_be_chosen_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COTERIE_CACHE", str(tmp_path / "cache"))
+    experiment = small(engine={**LOOP, "mode": "auto"})
+    unbroken = experiment.run(tmp_path / "unbroken")
+    plan = records.environment(tmp_path / "unbroken")["jobs"]["decavg-0"]
+    interrupted(experiment, tmp_path / "x")
+    (memory,) = (tmp_path / "cache").glob("modes-*.json")
+    known = json.loads(memory.read_text())
+    other = 0 if plan["modes"][0]["stack"] else 3
+    memory.write_text(json.dumps({key: value if "stackable" in key else other for key, value in known.items()}))
+    assert_same(runner.resume(tmp_path / "x"), unbroken)
+    assert records.environment(tmp_path / "x")["jobs"]["decavg-0"] == plan
+    experiment.model_copy(update={"rounds": 1}).run(tmp_path / "new")
+    assert records.environment(tmp_path / "new")["jobs"]["decavg-0"] != plan
+
+
+def test_stacked_runs_resume_exactly(tmp_path: Path) -> None:
+    engine = {**LOOP, "mode": "stack", "chunk": 4}
+    experiment = small(engine=engine, batches=None, epochs=1, partition={"name": "dirichlet", "min_samples": 5})
+    interrupted(experiment, tmp_path / "x")
+    assert_same(runner.resume(tmp_path / "x"), experiment.run())
+    plan = {"workers": 1, "modes": [{"stack": True, "chunk": 4}]}
+    assert records.environment(tmp_path / "x")["jobs"]["decavg-0"] == plan
+
+
+def test_mixed_models_resume_exactly(tmp_path: Path) -> None:
+    convolution = {"name": "cnn", "channels": [2], "kernel": 3, "norm": "batch"}
+    experiment = small(model=[{"name": "mlp", "sizes": [8]}, convolution])
+    interrupted(experiment, tmp_path / "x")
+    assert_same(runner.resume(tmp_path / "x"), experiment.run())
+
+
+def test_a_run_under_way_cannot_be_resumed_by_another(tmp_path: Path) -> None:
+    complaints: list[str] = []
+
+    def meddle() -> None:
+        with pytest.raises(RunError) as caught:
+            runner.resume(tmp_path / "x")
+        complaints.append(str(caught.value))
+
+    frame = runner.run(small(), tmp_path / "x", At(3, meddle))
+    assert "is being run by another process" in complaints[0]
+    assert_same(frame, small().run())
+    assert len(timeless(frame)) == SMALL["nodes"] * (SMALL["rounds"] + 1)
