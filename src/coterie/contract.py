@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -142,6 +142,7 @@ class Data(Protocol):
 class Rule:
     """How a node merges what it hears: override what differs, in a frozen dataclass whose fields are the settings."""
 
+    room: ClassVar[str] = "rules"
     span: Literal["coordinate", "model"] = "coordinate"
     """`coordinate`: every column is merged alike and alone. `model`: the rule must see whole rows."""
     raw: bool = False

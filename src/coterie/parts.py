@@ -3,21 +3,25 @@
 A room is a folder of this package (`rules`, `topologies`, …); a part is a function or a class whose name, in lower case
 and without underscores, is that of its file. Keyword-only parameters of a function and the fields of a class are what a
 user may set. A user's own part is named by file or module: `./mine.py:Median`, `package.module:make`.
+
+A part may hold parts: a parameter annotated with a room's base class (`lesson: Lesson`), or with `Held(room)`, takes a
+name or a table with a name and settings of its own, and the part is handed what that name stands for.
 """
 
 import difflib
 import functools
+import hashlib
 import importlib
 import importlib.util
 import inspect
 import pkgutil
 import sys
 import traceback
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from coterie.errors import ConfigError
 
@@ -36,6 +40,21 @@ ROOMS = {
     "studies": "the tables and figures of a paper",
 }
 """The rooms a part can stand in, by what they decide."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """The mark of a parameter that takes a part of a room whose parts are functions: `Annotated[…, Held("models")]`."""
+
+    room: str
+
+
+def held(annotation: Any) -> str | None:
+    """The room whose parts a parameter of this annotation takes, if it takes any."""
+    if get_origin(annotation) is Annotated:
+        return next((mark.room for mark in get_args(annotation)[1:] if isinstance(mark, Held)), None)
+    room = getattr(annotation, "room", None) if inspect.isclass(annotation) else None
+    return room if isinstance(room, str) else None
 
 
 @dataclass(frozen=True)
@@ -64,18 +83,28 @@ class Part:
 
     @property
     def parameters(self) -> dict[str, tuple[Any, Any]]:
-        """Name -> (annotation, default) of what a user may set; `inspect.Parameter.empty` for no default."""
-        signature = inspect.signature(self.target)
-        if inspect.isclass(self.target):
-            hints = get_type_hints(self.target, include_extras=True)
-            chosen: Iterable[inspect.Parameter] = signature.parameters.values()
-        else:
-            hints = get_type_hints(self.target, include_extras=True)
-            chosen = [p for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
-        return {p.name: (hints.get(p.name, Any), p.default) for p in chosen}
+        """Name -> (annotation, default) of what a user may set; `inspect.Parameter.empty` for no default.
+
+        The default of a parameter that takes a part is a table: its name, and all of its settings.
+        """
+        signature, hints = inspect.signature(self.target), get_type_hints(self.target, include_extras=True)
+        every = signature.parameters.values()
+        chosen = every if inspect.isclass(self.target) else [p for p in every if p.kind is p.KEYWORD_ONLY]
+        found = {p.name: (hints.get(p.name, Any), p.default) for p in chosen}
+        return {name: (kind, _written_out(held(kind), default)) for name, (kind, default) in found.items()}
+
+    @property
+    def holds(self) -> dict[str, str]:
+        """Parameter -> the room of the part that it takes, for those that take one."""
+        rooms = {name: held(annotation) for name, (annotation, _) in self.parameters.items()}
+        return {name: room for name, room in rooms.items() if room}
 
     def make(self, **settings: Any) -> Any:
         """The part with its parameters set: an instance of a class, or the function with them bound."""
+        for name, room in self.holds.items():
+            given = settings.get(name, self.parameters[name][1])
+            if isinstance(given, str | Mapping):
+                settings[name] = chosen(room, given).make()
         return self.target(**settings) if inspect.isclass(self.target) else functools.partial(self.target, **settings)
 
     def _paragraphs(self) -> list[str]:
@@ -108,6 +137,15 @@ def find(room: str, name: str) -> Part:
     return Part(room, stem, found[0])
 
 
+def named(thing: Any) -> dict[str, Any]:
+    """A part's function, or an instance of its class, as the table that gives it back."""
+    target = thing if inspect.isfunction(thing) else type(thing)
+    room, _, stem = target.__module__.removeprefix("coterie.").partition(".")
+    name = stem if room in ROOMS and stem in names(room) else f"{target.__module__}:{target.__name__}"
+    own = {} if target is thing else {f.name: getattr(thing, f.name) for f in fields(thing)}
+    return {"name": name} | {key: named(value) if held(type(value)) else value for key, value in own.items()}
+
+
 def unknown(kind: str, name: str, known: Iterable[str], more: str = "") -> ConfigError:
     """The error for a name that does not exist, with the nearest that does."""
     known = list(known)
@@ -127,7 +165,12 @@ def _users_own(room: str, name: str) -> Part:
     if not callable(getattr(module, thing, None)):
         public = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
         raise unknown(f"name in {where}", thing, public)
-    return Part(room, f"{where}:{thing}", getattr(module, thing))
+    found = Part(room, f"{where}:{thing}", getattr(module, thing))
+    base = getattr(importlib.import_module(f"coterie.{room}"), "BASE", None)
+    if base and not (inspect.isclass(found.target) and issubclass(found.target, base)):
+        expected = f"a class that inherits {base.__module__}.{base.__name__}"
+        raise ConfigError(f"{name} is no {singular(room)}", expected=expected, got=type(found.target).__name__)
+    return found
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -135,7 +178,8 @@ def _load_file(path: Path) -> ModuleType:
         raise ConfigError(
             "no such file", expected="a Python file", got=str(path), cure="Check the path before the colon."
         )
-    module_name = f"coterie_user_{path.stem}_{abs(hash(str(path))):x}"
+    mark = hashlib.blake2b(str(path).encode(), digest_size=8).hexdigest()
+    module_name = f"coterie_user_{path.stem}_{mark}"
     if module_name not in sys.modules:
         spec = importlib.util.spec_from_file_location(module_name, path)
         assert spec is not None
@@ -154,7 +198,7 @@ def _load_file(path: Path) -> ModuleType:
 
 @dataclass(frozen=True)
 class Choice:
-    """A part by name with its settings: what travels between processes instead of code."""
+    """A part by name with its settings, which may be tables of parts: what travels between processes, not code."""
 
     room: str
     name: str
@@ -166,3 +210,17 @@ class Choice:
 
     def make(self) -> Any:
         return self.part.make(**self.settings)
+
+
+def chosen(room: str, table: str | Mapping[str, Any]) -> Choice:
+    """The choice that a name, or a table with a name and settings, makes in a room."""
+    given = {"name": table} if isinstance(table, str) else dict(table)
+    return Choice(room, str(given.pop("name")), given)
+
+
+def _written_out(room: str | None, default: Any) -> Any:
+    """The default of a parameter that takes a part, as a table with all settings; any other as it is."""
+    if room is None or default is inspect.Parameter.empty:
+        return default
+    choice = chosen(room, default if isinstance(default, str | Mapping) else named(default))
+    return {"name": choice.name, **{k: d for k, (_, d) in choice.part.parameters.items()}, **choice.settings}

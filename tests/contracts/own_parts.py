@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from coterie.contract import Data, Fields, Inbox, Me, Message, Rule, State, Term
-from coterie.lessons import Classroom, Look, Pupil, Said, Student
+from coterie.lessons import Classroom, Lesson, Look, Pupil, Said, Student
 from coterie.parts import find, names
 from coterie.protocols import Exercise, Merge, Place, Protocol, Receive, Round, Send, Train
 from coterie.rules.cfa import CFA
@@ -105,29 +105,53 @@ for _name in names("rules"):  # every coordinate-wise rule again, by whole rows
         globals()[f"Whole_{_name}"] = type(f"Whole_{_name}", (_rule,), {"span": "model"})  # type: ignore[arg-type]
 
 
-def mutual(pupils: dict[int, Pupil], room: Classroom) -> dict[int, Tensor]:
+@dataclass(frozen=True)
+class Mutual(Lesson):
     """A few steps in which all pupils learn from the teacher's data and from each other."""
-    params = {n: p.params.clone() for n, p in pupils.items()}
-    x, y = room.inputs[:24], room.targets[:24]
-    for _ in range(3):
-        leaves = {n: w.detach().requires_grad_() for n, w in params.items()}
-        logits = {n: pupils[n].forward(w, x) for n, w in leaves.items()}
-        for n, z in logits.items():
-            teachers = [F.softmax(logits[m].detach(), -1) for m in pupils if m != n]
-            divergence = sum(F.kl_div(F.log_softmax(z, -1), t, reduction="batchmean") for t in teachers)
-            (gradient,) = torch.autograd.grad(F.cross_entropy(z, y) + divergence / len(teachers), leaves[n])
-            params[n] = params[n] - 0.1 * gradient
-    return params
+
+    steps: int = 3
+
+    def teach(self, pupils: dict[int, Pupil], data: Classroom) -> dict[int, Tensor]:
+        params = {n: p.params.clone() for n, p in pupils.items()}
+        x, y = data.inputs[:24], data.targets[:24]
+        for _ in range(self.steps):
+            leaves = {n: w.detach().requires_grad_() for n, w in params.items()}
+            logits = {n: pupils[n].forward(w, x) for n, w in leaves.items()}
+            for n, z in logits.items():
+                teachers = [F.softmax(logits[m].detach(), -1) for m in pupils if m != n]
+                divergence = sum(F.kl_div(F.log_softmax(z, -1), t, reduction="batchmean") for t in teachers)
+                (gradient,) = torch.autograd.grad(F.cross_entropy(z, y) + divergence / len(teachers), leaves[n])
+                params[n] = params[n] - 0.1 * gradient
+        return params
 
 
-def backwards(pupils: dict[int, Pupil], room: Classroom) -> dict[int, Tensor]:
+@dataclass(frozen=True)
+class Backwards(Lesson):
     """Everyone's own model back a little smaller, handed out in falling order of nodes."""
-    return {n: 0.9 * pupils[n].params for n in sorted(pupils, reverse=True)}
+
+    def teach(self, pupils: dict[int, Pupil], data: Classroom) -> dict[int, Tensor]:
+        return {n: 0.9 * pupils[n].params for n in sorted(pupils, reverse=True)}
 
 
-def spoilt(pupils: dict[int, Pupil], room: Classroom) -> dict[int, Tensor]:
+@dataclass(frozen=True)
+class Spoilt(Lesson):
     """Node 2 is handed numbers that are none."""
-    return {n: p.params * (float("nan") if n == 2 else 1.0) for n, p in pupils.items()}
+
+    def teach(self, pupils: dict[int, Pupil], data: Classroom) -> dict[int, Tensor]:
+        return {n: p.params * (float("nan") if n == 2 else 1.0) for n, p in pupils.items()}
+
+
+@dataclass(frozen=True)
+class Momentum(Lesson):
+    """The average of all models, carried on by what it changed in the last round: the aggregator remembers it."""
+
+    beta: float = 0.5
+
+    def teach(self, pupils: dict[int, Pupil], data: Classroom) -> dict[int, Tensor]:
+        mean = torch.stack([pupils[n].params for n in sorted(pupils)]).mean(0)
+        last = data.notes.get("last", mean)
+        data.notes["last"] = mean
+        return dict.fromkeys(pupils, mean + self.beta * (mean - last))
 
 
 @dataclass(frozen=True)

@@ -205,7 +205,7 @@ class TestRelay:
 
 
 class TestAggregator:
-    @pytest.mark.parametrize("lesson", ["average", own("mutual"), own("backwards"), own("spoilt")])
+    @pytest.mark.parametrize("lesson", ["average", own("Mutual"), own("Backwards"), own("Spoilt")])
     @pytest.mark.parametrize("merge_first", [False, True])
     def test_models_of_two_kinds(self, lesson: str, merge_first: bool) -> None:
         settings = {
@@ -218,14 +218,14 @@ class TestAggregator:
 
     def test_pupils_learn_from_each_other(self) -> None:
         """The divergence between models falls in a lesson, and all models take part in it, of both kinds."""
-        settings = {"protocol": {"name": "aggregator", "lesson": own("mutual")}, "topology": "star", "model": MIXED}
+        settings = {"protocol": {"name": "aggregator", "lesson": own("Mutual")}, "topology": "star", "model": MIXED}
         taught = drive("loop", rounds=1, **settings)
         apart = drive("loop", rule="isolation", rounds=1, topology="star", model=MIXED)
         for node, row in taught.models.items():
             assert not torch.equal(row, apart.models[node])
 
     def test_a_spoilt_model_is_not_taken(self) -> None:
-        settings = {"protocol": {"name": "aggregator", "lesson": own("spoilt")}, "topology": "star"}
+        settings = {"protocol": {"name": "aggregator", "lesson": own("Spoilt")}, "topology": "star"}
         assert drive("loop", **settings).models[2].isfinite().all()
 
     @pytest.mark.parametrize("engine", ["loop", "stack", "memory"])

@@ -57,11 +57,11 @@ WORLDS: dict[str, dict[str, Any]] = {
     "aggregator": {"protocol": "aggregator", "topology": "star", "merge_first": True},
     "aggregator, failing": {"protocol": {"name": "aggregator", "hub": 1}, "links": 0.6, "presence": 0.8},
     "a lesson for two kinds": {
-        "protocol": {"name": "aggregator", "lesson": own("mutual"), "hub": 1},
+        "protocol": {"name": "aggregator", "lesson": own("Mutual"), "hub": 1},
         "topology": "complete",
         "model": MIXED,
     },
-    "a lesson that spoils one": {"protocol": {"name": "aggregator", "lesson": own("spoilt")}, "topology": "star"},
+    "a lesson that spoils one": {"protocol": {"name": "aggregator", "lesson": own("Spoilt")}, "topology": "star"},
     "a protocol of one's own": {"protocol": own("Twice"), "links": 0.7},
     "anchors": {"protocol": LIGHT["desa"], "model": MIXED},
     "anchors, failing": {"protocol": LIGHT["desa"], "links": 0.6, "presence": 0.8},

@@ -17,9 +17,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from cyclopts import Group, Parameter, Token
 
 from coterie.config.configuration import DEFAULT, Configuration, read
-from coterie.config.slots import EXTRAS, SLOTS
+from coterie.config.slots import EXTRAS, SLOTS, as_table
 from coterie.errors import ConfigError
-from coterie.parts import Part, find, names
+from coterie.parts import Part, find, held, names, singular
 
 EMPTY = inspect.Parameter.empty
 EVERYDAY = Group("Everyday", sort_key=1)
@@ -57,7 +57,7 @@ class Flag:
 
     name: str
     path: tuple[str, ...]
-    """Where its value goes: `("nodes",)`, `("rule", "theta")`."""
+    """Where its value goes: `("nodes",)`, `("rule", "theta")`, `("protocol", "lesson", "name")`."""
     annotation: Any
     default: Any
     help: str
@@ -120,22 +120,38 @@ def experiment_flags(base: Mapping[str, Any]) -> list[Flag]:
     return sorted(found, key=lambda flag: OFTEN.index(flag.path[0]) if flag.path[0] in OFTEN else len(OFTEN))
 
 
-def part_flags(slot: str, part: Part, given: Mapping[str, Any], order: int = 0, own: Sequence[str] = ()) -> list[Flag]:
-    """A flag for every setting of a part.
+def part_flags(
+    slot: str,
+    part: Part,
+    given: Mapping[str, Any],
+    order: int = 0,
+    own: Sequence[str] = (),
+    typed: Sequence[str] = (),
+) -> list[Flag]:
+    """A flag for every setting of a part, and of the parts that it holds as these arguments (`typed`) name them.
 
     Where `own` names a command's own flags, the command is about this part: its settings go without the slot's name
     too, unless a flag of the command has that name.
     """
     group = Group(f"{slot} {part.name}", help=part.summary, sort_key=10 + order)
-    found = []
+    found, path = [], tuple(slot.split("."))
     for key, (annotation, default) in (part.parameters | EXTRAS.get(slot, {})).items():
         full, short = _dashed(f"{slot}.{key}"), _dashed(key)
         plain = bool(own) and short not in own
         text = EXTRA_HELP.get((slot, key), "")
         name, alias = (short, full) if plain else (full, "")
-        found.append(
-            Flag(name, (slot, key), annotation, given.get(key, default), text, group, alias=alias, part=part.name)
-        )
+        value = given.get(key, default)
+        if room := held(annotation):
+            below = as_table(value)
+            chosen = spoken(typed, full) or spoken(typed, name) or str(below["name"])
+            text = f"one of: {', '.join(names(room))}"
+            found.append(
+                Flag(name, (*path, key, "name"), str, below["name"], text, group, "NAME", alias=alias, part=chosen)
+            )
+            inner = below if below["name"] == chosen else {}
+            found += part_flags(f"{slot}.{key}", load(room, chosen), inner, order, typed=typed)
+        else:
+            found.append(Flag(name, (*path, key), annotation, value, text, group, alias=alias, part=part.name))
     return found
 
 
@@ -158,7 +174,7 @@ def run_flags(tokens: Sequence[str]) -> tuple[list[Flag], dict[str, Any]]:
             given = below if isinstance(below, Mapping) and _named(below) == chosen else {}
             if slot == "optimiser" and _named(below) == chosen:
                 given = {**given, **{short: base[short] for short in SHORT if short in base}}
-            flags += part_flags(slot, load(SLOTS[slot], chosen[0]), given, order)
+            flags += part_flags(slot, load(SLOTS[slot], chosen[0]), given, order, typed=typed)
     return flags, base
 
 
@@ -190,10 +206,13 @@ def settings(flags: Sequence[Flag], typed: Mapping[str, Any], base: Mapping[str,
         if given is None:
             continue
         value = flag.value(given)
-        if len(flag.path) == 2:
-            slot, key = flag.path
+        if len(flag.path) > 1:
+            slot, *inside, key = flag.path
             unnamed = slot not in base and slot not in found
-            found.setdefault(slot, {"name": flag.part} if unnamed else {})[key] = value
+            table = found.setdefault(slot, {"name": flag.part} if unnamed and not inside else {})
+            for name in inside:
+                table = table.setdefault(name, {})
+            table[key] = value
         else:
             key = flag.path[0]
             found[key] = {"name": value} if key in SLOTS and isinstance(value, str) else value
@@ -257,10 +276,11 @@ def spoken(typed: Sequence[str], name: str) -> str | None:
 def check(typed: Sequence[str], flags: Sequence[Flag]) -> None:
     """Refuse a setting that its part does not have, naming the part."""
     known = {f.name for f in flags} | {f.alias for f in flags}
-    chosen = {f.path[0]: f"{f.path[0]} {f.part}" for f in flags if f.part}
+    places = {".".join(f.path[:-1] or f.path): f.part for f in flags if f.part}
+    chosen = {place: f"{place} {part}" for place, part in places.items()}
     for token in typed:
         name = token.partition("=")[0]
-        slot = name.removeprefix("--").partition(".")[0]
+        slot = name.removeprefix("--").rpartition(".")[0]
         if not name.startswith("--") or "." not in name or slot not in chosen or name in known:
             continue
         has = sorted(n for n in known if n.startswith(f"--{slot}."))
@@ -288,7 +308,9 @@ def kind_of(annotation: Any) -> str:
     words = {int: "INT", float: "NUMBER", bool: "BOOL", str: "TEXT", Any: "VALUE"}
     found = []
     for member in _members(annotation):
-        if get_origin(member) is Literal:
+        if room := held(annotation):
+            found.append(singular(room).upper())
+        elif get_origin(member) is Literal:
             found.append("|".join(str(c) for c in get_args(member)))
         elif _is_list(member):
             inner = [kind_of(a) for a in get_args(member) if a is not ...]

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from coterie.errors import ConfigError
-from coterie.parts import Choice, Part, find
+from coterie.parts import Choice, Part, find, held
 
 SLOTS = {
     "dataset": "datasets",
@@ -33,36 +33,56 @@ EXTRAS: dict[str, dict[str, tuple[Any, Any]]] = {
 
 @functools.cache
 def settings_model(slot: str, part: Part) -> type[BaseModel]:
-    """The settings of a part as a pydantic model, made from its signature."""
+    """The settings of a part as a pydantic model, made from its signature; parts that it holds are tables."""
     fields: dict[str, Any] = {
-        name: (annotation, ... if default is inspect.Parameter.empty else default)
+        name: (
+            str | dict[str, Any] if held(annotation) else annotation,
+            ... if default is inspect.Parameter.empty else default,
+        )
         for name, (annotation, default) in (part.parameters | EXTRAS.get(slot, {})).items()
     }
     config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, protected_namespaces=())
     return create_model(part.name, __config__=config, **fields)
 
 
-def as_table(value: Any) -> dict[str, Any]:
+def as_table(value: Any, where: str = "a part of the experiment") -> dict[str, Any]:
     """A slot as a table: a bare name is a table with nothing but the name."""
     if isinstance(value, str):
         return {"name": value}
     if not isinstance(value, Mapping):
-        raise ConfigError("a part of the experiment", expected="a name, or a table with a name", got=repr(value))
+        raise ConfigError(where, expected="a name, or a table with a name", got=repr(value))
     return dict(value)
 
 
 def overlay(below: Any, above: Any) -> dict[str, Any]:
     """One slot over another: settings belong to a name, so a new name starts from its own defaults."""
-    below, above = as_table(below), as_table(above)
-    return {**below, **above} if above.get("name", below.get("name")) == below.get("name") else above
+    under, over = as_table(below), as_table(above)
+    if over.get("name", under.get("name")) != under.get("name"):
+        return over
+    inner = {key for key, value in over.items() if isinstance(value, Mapping) and _names_part(under.get(key))}
+    return {**under, **over, **{key: overlay(under[key], over[key]) for key in inner}}
 
 
-def resolve(slot: str, value: Any) -> dict[str, Any]:
-    """The slot with every setting written out, or a ConfigError that names the key."""
+def _names_part(value: Any) -> bool:
+    """Whether a setting stands for a part: a name, or a table with one."""
+    return isinstance(value, str) or (isinstance(value, Mapping) and "name" in value)
+
+
+def resolve(slot: str, value: Any, room: str = "") -> dict[str, Any]:
+    """The slot with every setting written out, or a ConfigError that names the key.
+
+    A slot inside another, such as `protocol.lesson`, says from which `room` its parts come.
+    """
     table = as_table(value)
     if "name" not in table:
         raise ConfigError(f"{slot} has settings but no name", cure=f"Say which: --{slot} NAME.")
-    part = find(SLOTS[slot], str(table.pop("name")))
+    part = find(room or SLOTS[slot], str(table.pop("name")))
+    for key, inside in part.holds.items():
+        default = part.parameters[key][1]
+        if key in table:
+            own = as_table(table[key], f"{slot}.{key}")
+            full = own if default is inspect.Parameter.empty else overlay(default, own)
+            table[key] = resolve(f"{slot}.{key}", full, inside)
     try:
         settings = settings_model(slot, part)(**table).model_dump()
         part.make(**{k: v for k, v in settings.items() if k not in EXTRAS.get(slot, {})})

@@ -70,9 +70,9 @@ class Population:
             self.layouts.append(architecture.layout)
         self.pool.all("open", roster, self.groups)
         self.gauges = Gauges(job, self.layouts, self.groups, self.pool, self.ledger)
-        # where a node does its exercises: its notes stay there
+        # where a node does its exercises and gives its lessons: its notes stay there
         order = np.argsort([-roster.steps(i) for i in range(roster.nodes)], kind="stable")
-        self.desk_of = np.argsort(order, kind="stable") % self.pool.workers
+        self.server_of = np.argsort(order, kind="stable") % self.pool.workers
 
     def _mode(self, job: Job, g: int) -> Mode:
         return choose_mode(job.roster, job.samples, g, self.mode, self.chunk, self.pool.workers)
@@ -200,7 +200,7 @@ class Population:
                 self.memory[int(node)][key] = int(tensor)
             elif name.startswith("notes/"):
                 _, node, key = name.split("/", 2)
-                notes[self.desk_of[int(node)]].setdefault(int(node), {})[key] = tensor.numpy()
+                notes[self.server_of[int(node)]].setdefault(int(node), {})[key] = tensor.numpy()
             else:
                 mine[name].copy_(tensor)
         self.pool.each("keep", [(noted,) for noted in notes])

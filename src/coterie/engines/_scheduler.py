@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from coterie.engines._matrices import Population
-from coterie.engines._worker import Arrays, Done, ExerciseTask, ToAnswer, packed
+from coterie.engines._worker import Arrays, Done, ExerciseTask, LessonTask, Page, ToAnswer, packed
 from coterie.job import Indices, diverged, foreign
-from coterie.lessons import Classroom, Pupil
 from coterie.mail.post import Bundle, Indexed, Post, RowPacket
 from coterie.node.merging import Delivery, Exchange
 from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Op, Receive, Send, Teach, Train
@@ -310,25 +309,25 @@ class LocalSession(Population):
         return list(packets.values())
 
     def _teach(self, asked: Asked) -> list[dict[int, RowPacket]]:
-        return [self._lesson(node, op) for node, op in asked]
+        pages: dict[tuple[int, int], Page] = {}
+        tasks: list[list[LessonTask]] = [[] for _ in range(self.pool.workers)]
+        for node, op in asked:
+            heard = {}
+            for sender, packet in op.heard.items():
+                heard[sender] = self.post.bundles[packet.bundle].group, self._page(packet, pages)
+            own = int(self.group_of[node]), int(self.row_of[node])
+            tasks[self.server_of[node]].append(LessonTask(*own, op.lesson, heard))
+        done = [iter(d) for d in self.pool.each("teach", [(t, self.number) for t in tasks])]
+        return [self._taught(node, op, *next(done[self.server_of[node]])) for node, op in asked]
 
-    def _lesson(self, node: int, op: Teach) -> dict[int, RowPacket]:
-        roster, samples = self.job.roster, self.job.samples
-        pupils = {node: self._pupil(node, self.groups[self.group_of[node]].matrix[self.row_of[node]].clone())}
-        for sender in op.heard:
-            packet = op.heard[sender]
-            batch = self.post.bundles[packet.bundle]
-            whole = [self._field(batch, f)[packet.row] for f in ("w", "buffers") if f in batch.fields]
-            pupils[sender] = self._pupil(sender, torch.cat(whole))
-        own = torch.as_tensor(roster.train[node])
-        room = Classroom(samples.inputs(own), samples.targets(own), roster.seed, self.number, node)
+    def _taught(self, node: int, op: Teach, taught: dict[int, Arrays], seconds: float) -> dict[int, RowPacket]:
+        self.ledger.add("train_seconds", np.array([node]), seconds)
         packets = {}
-        for pupil, params in op.lesson(pupils, room).items():
-            g = int(self.group_of[pupil])
-            width = self.layouts[g].size
-            fields = {"w": params[None, :width]} | ({"buffers": params[None, width:]} if len(params) > width else {})
-            size = roster.sizes(np.array([pupil])).to(self.device)
-            self.post.bundles.append(Bundle(g, fields, size, self.number, _not_finite(list(fields.values()))))
+        for pupil, arrays in taught.items():
+            fields = {name: torch.from_numpy(a).to(self.device).unsqueeze(0) for name, a in arrays.items()}
+            size = self.job.roster.sizes(np.array([pupil])).to(self.device)
+            refused = _not_finite(list(fields.values()))
+            self.post.bundles.append(Bundle(int(self.group_of[pupil]), fields, size, self.number, refused))
             packets[pupil] = RowPacket(len(self.post.bundles) - 1, 0, node)
         return packets
 
@@ -337,21 +336,19 @@ class LocalSession(Population):
         training = self._by_group(trained) if trained else []
         for g, _, rows in training:
             self._protect(g, rows)
-        pages: dict[tuple[int, int], tuple[Arrays, float, int]] = {}  # one for all who heard it: it travels once
+        pages: dict[tuple[int, int], Page] = {}  # one for all who heard it: it travels once
         tasks: list[list[ExerciseTask]] = [[] for _ in range(self.pool.workers)]
         for node, op in asked:
             heard = {s: self._page(op.heard[s], pages) for s in op.heard or ()}
             task = ExerciseTask(int(self.group_of[node]), int(self.row_of[node]), op.name, heard, op.to.tolist())
-            tasks[self.desk_of[node]].append(task)
+            tasks[self.server_of[node]].append(task)
         done = [iter(d) for d in self.pool.each("exercise", [(t, self.number, self._noting) for t in tasks])]
-        results = [self._exercised(node, op, next(done[self.desk_of[node]])) for node, op in asked]
+        results = [self._exercised(node, op, next(done[self.server_of[node]])) for node, op in asked]
         for g, _, rows in training:
             self._trained(g, rows)
         return results
 
-    def _page(
-        self, packet: RowPacket, pages: dict[tuple[int, int], tuple[Arrays, float, int]]
-    ) -> tuple[Arrays, float, int]:
+    def _page(self, packet: RowPacket, pages: dict[tuple[int, int], Page]) -> Page:
         place = packet.bundle, packet.row
         if place not in pages:
             batch = self.post.bundles[packet.bundle]
@@ -375,16 +372,6 @@ class LocalSession(Population):
             self.post.bundles.append(batch)
             packets |= dict.fromkeys(to, RowPacket(len(self.post.bundles) - 1, 0, node))
         return packets
-
-    def _pupil(self, node: int, params: Tensor) -> Pupil:
-        g = int(self.group_of[node])
-        architecture, width = self.pool.here.trainers[g].architecture, self.layouts[g].size
-        return Pupil(
-            architecture.signature,
-            params,
-            float(len(self.job.roster.train[node])),
-            lambda p, x: architecture.forward(p[:width], x),
-        )
 
 
 def _not_finite(fields: list[Tensor]) -> Indices:

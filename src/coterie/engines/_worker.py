@@ -15,7 +15,7 @@ from coterie.engines._groups import Group
 from coterie.job import Indices, Roster, Samples
 from coterie.node.architecture import architectures
 from coterie.node.merging import Exchange, Merger, squared_distances
-from coterie.node.student import RowStudent, exercise
+from coterie.node.student import RowStudent, classroom, exercise, pupil, teach
 from coterie.node.training import Trainer, stack_height
 
 
@@ -40,6 +40,10 @@ Arrays = dict[str, np.ndarray]
 """Fields on their way to another process: tensors would take a file descriptor each."""
 
 
+Page = tuple[Arrays, float, int]
+"""A message on its way to another process: fields, the sender's number of samples, and the round."""
+
+
 @dataclass(frozen=True)
 class ExerciseTask:
     """An exercise of one node."""
@@ -47,9 +51,20 @@ class ExerciseTask:
     group: int
     row: int
     name: str
-    heard: dict[int, tuple[Arrays, float, int]]
-    """What it heard: fields, the sender's number of samples, and the round."""
+    heard: dict[int, Page]
     to: list[int]
+
+
+@dataclass(frozen=True)
+class LessonTask:
+    """A lesson that one node gives."""
+
+    group: int
+    row: int
+    name: str
+    """The protocol's field with the lesson."""
+    heard: dict[int, tuple[int, Page]]
+    """Whose models it was handed, each with the architecture's number."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +212,23 @@ class Worker:
         student = RowStudent(trainer, task.row, round, heard, notes, task.to, noting)
         said = [(packed(fields), to) for fields, to in exercise(self.protocol, task.name, student)]
         return Done(said, time.perf_counter() - start, student.batches, finite(trainer.params[task.row]))
+
+    def teach(self, tasks: list[LessonTask], round: int) -> list[tuple[dict[int, Arrays], float]]:
+        """Give these lessons, one after the other: what each pupil goes home with, and the seconds that it took."""
+        return [self._teach(task, round) for task in tasks]
+
+    def _teach(self, task: LessonTask, round: int) -> tuple[dict[int, Arrays], float]:
+        start, own = time.perf_counter(), self.trainers[task.group]
+        node, device = int(own.nodes[task.row]), own.roster.device
+        pupils = {node: pupil(own, own.matrix[task.row].clone(), float(len(own.roster.train[node])))}
+        for sender, (group, (arrays, size, _)) in task.heard.items():
+            fields = unpacked(arrays, device)
+            whole = torch.cat([fields[f] for f in ("w", "buffers") if f in fields])
+            pupils[sender] = pupil(self.trainers[group], whole, size)
+        data = classroom(own, node, round, self.notes.setdefault(node, {}))
+        widths = {t.architecture.signature: t.architecture.layout.size for t in self.trainers}
+        taught = teach(getattr(self.protocol, task.name), pupils, data, widths)
+        return {p: packed(fields) for p, fields in taught.items()}, time.perf_counter() - start
 
     def kept(self) -> dict[int, Arrays]:
         """The notes of the nodes that are served here."""

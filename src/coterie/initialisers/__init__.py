@@ -4,9 +4,13 @@ An initialiser fills one node's module in place, from the node's own generator. 
 experiment without which it does not work, taken unless the user says otherwise.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor, nn
+
+from coterie.parts import Held
 
 
 @dataclass(frozen=True)
@@ -17,6 +21,10 @@ class Origin:
     node: int
     gain: float
     """1/‖v_steady‖₂ of the network with its data sizes: how much averaging shrinks uncoordinated weights."""
+
+
+Initialiser = Annotated[Callable[[nn.Module, Origin], None], Held("initialisers")]
+"""An initialiser with its settings bound."""
 
 
 def weights(module: nn.Module) -> list[Tensor]:

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from torch import nn
 
-from coterie.initialisers import Origin
-from coterie.parts import find
+from coterie.initialisers import Initialiser, Origin
+from coterie.initialisers.default import default
 
 
-def common(module: nn.Module, origin: Origin, *, base: str = "default") -> None:
+def common(module: nn.Module, origin: Origin, *, base: Initialiser = default) -> None:
     """A coordinated start: every node makes the same draw from the base initialiser.
 
     Reference: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, 2017
     """
-    find("initialisers", base).make()(module, replace(origin, node=-1))
+    base(module, replace(origin, node=-1))

@@ -6,15 +6,15 @@ import torch
 from annotated_types import Ge
 from torch import nn
 
-from coterie.initialisers import Origin, weights
-from coterie.parts import find
+from coterie.initialisers import Initialiser, Origin, weights
+from coterie.initialisers.he import he
 
 
 def gain(
     module: nn.Module,
     origin: Origin,
     *,
-    base: str = "he",
+    base: Initialiser = he,
     factor: float = 1.0,
     estimate: Literal["exact", "gossip", "size", "degrees"] = "exact",
     assumed_nodes: Annotated[int, Ge(1)] | None = None,
@@ -35,7 +35,7 @@ def gain(
 
     Reference: Badie-Modiri et al., Initialisation and Network Effects in Decentralised Federated Learning, Eqs. 3–5
     """
-    find("initialisers", base).make()(module, origin)
+    base(module, origin)
     with torch.no_grad():
         for w in weights(module):
             w.mul_(origin.gain * factor)

@@ -4,9 +4,10 @@ A lesson maps `{node: Pupil}` to `{node: parameters}`; it may use the aggregator
 architecture. What a node teaches itself is an exercise, a method of its protocol, which is handed a `Student`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
 
 from torch import Tensor
 
@@ -34,9 +35,21 @@ class Classroom:
     seed: int
     round: int
     node: int
+    notes: dict[str, Tensor] = field(default_factory=dict)
+    """What lessons and exercises keep at this node from round to round, and in checkpoints: replaced, not changed."""
 
 
-Lesson = Callable[[dict[int, Pupil], Classroom], dict[int, Tensor]]
+class Lesson(ABC):
+    """What an aggregator does to the models it was handed: a frozen dataclass whose fields are the settings."""
+
+    room: ClassVar[str] = "lessons"
+
+    @abstractmethod
+    def teach(self, pupils: dict[int, Pupil], data: Classroom) -> dict[int, Tensor]:
+        """The parameters that each pupil goes home with; who is left out keeps its own."""
+
+
+BASE = Lesson
 
 Look = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Inputs -> the features that the model's last layer is given, `[B, F]`, and the logits, `[B, C]`."""

@@ -11,11 +11,10 @@ from torch import Tensor
 from coterie.contract import Message, Term, finite
 from coterie.initialisers import Origin
 from coterie.job import Indices, Job, Ledger, diverged, foreign
-from coterie.lessons import Classroom, Pupil
 from coterie.node.architecture import architectures
 from coterie.node.buffers import BufferPool
 from coterie.node.measures import Steps, layers, spread
-from coterie.node.student import RowStudent, exercise
+from coterie.node.student import RowStudent, classroom, exercise, pupil, teach
 from coterie.node.sums import Packet, StreamInbox, Summed
 from coterie.node.training import RowData, Trainer
 from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Op, Receive, Send, Teach, Train
@@ -195,34 +194,22 @@ class Node:
             self.trainer.buffers[self.row] = message["buffers"]
 
     def _teach(self, op: Teach) -> dict[int, Packet]:
-        roster, samples = self.job.roster, self.job.samples
-        pupils = {
-            self.node: self._pupil(
-                self.trainer, self.trainer.matrix[self.row].clone(), self.trainer.me(self.row, 0).size
-            )
-        }
-        for sender in op.heard:
-            packet = op.heard[sender]
+        start, size = time.perf_counter(), float(self.trainer.me(self.row, 0).size)
+        pupils = {self.node: pupil(self.trainer, self.trainer.matrix[self.row].clone(), size)}
+        for sender, packet in op.heard.items():
             whole = torch.cat([packet.message[f] for f in ("w", "buffers") if f in packet.message])
-            trainer = self.classmates[packet.architecture]
-            pupils[sender] = self._pupil(trainer, whole, packet.message.size)
-        own = torch.as_tensor(roster.train[self.node])
-        room = Classroom(samples.inputs(own), samples.targets(own), roster.seed, self.number, self.node)
-        taught = {}
-        for node, params in op.lesson(pupils, room).items():
-            width = self.classmates[pupils[node].architecture].architecture.layout.size
-            fields = {"w": params[:width]} | ({"buffers": params[width:]} if len(params) > width else {})
+            pupils[sender] = pupil(self.classmates[packet.architecture], whole, float(packet.message.size))
+        data = classroom(self.trainer, self.node, self.number, self.notes)
+        widths = {name: trainer.architecture.layout.size for name, trainer in self.classmates.items()}
+        packets = {}
+        for node, fields in teach(getattr(self.job.protocol, op.lesson), pupils, data, widths).items():
             message = Message(fields, torch.tensor([pupils[node].size]), self.number)
-            taught[node] = Packet(self.node, pupils[node].architecture, message)
-        return taught
+            packets[node] = Packet(self.node, pupils[node].architecture, message)
+        self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
+        return packets
 
     classmates: dict[str, Trainer]
     """The trainers of all architectures that the configuration allows, by signature."""
-
-    def _pupil(self, trainer: Trainer, params: Tensor, size: Tensor) -> Pupil:
-        architecture = trainer.architecture
-        width = architecture.layout.size
-        return Pupil(architecture.signature, params, float(size), lambda p, x: architecture.forward(p[:width], x))
 
     def snapshot(self) -> dict[str, Tensor]:
         """All that this node must remember between rounds."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from coterie.contract import Fields, Message
-from coterie.lessons import Classroom, Loss, Pupil, Said
+from coterie.lessons import Classroom, Lesson, Loss, Pupil, Said
 from coterie.node.measures import Steps
 from coterie.node.training import Trainer
 
@@ -31,15 +31,11 @@ class RowStudent:
 
     @property
     def data(self) -> Classroom:
-        samples, own = self.trainer.samples, torch.as_tensor(self.trainer.roster.train[self.node])
-        return Classroom(samples.inputs(own), samples.targets(own), self.seed, self.round, self.node)
+        return classroom(self.trainer, self.node, self.round, self.notes)
 
     @property
     def pupil(self) -> Pupil:
-        architecture, width = self.trainer.architecture, self.trainer.architecture.layout.size
-        size = float(len(self.trainer.roster.train[self.node]))
-        params = self.trainer.matrix[self.row]
-        return Pupil(architecture.signature, params, size, lambda p, x: architecture.forward(p[:width], x))
+        return pupil(self.trainer, self.trainer.matrix[self.row], float(len(self.trainer.roster.train[self.node])))
 
     def look(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         self.trainer.point(self.row)
@@ -53,6 +49,27 @@ class RowStudent:
         self.batches += self.trainer.train_row(self.row, self.round, loss)
         if self.steps:
             self.steps.after_training(self.trainer.params[self.row])
+
+
+def pupil(trainer: Trainer, params: Tensor, size: float) -> Pupil:
+    """A model of a trainer's architecture, of a node with so many samples, as lessons and exercises see it."""
+    architecture, width = trainer.architecture, trainer.architecture.layout.size
+    return Pupil(architecture.signature, params, size, lambda p, x: architecture.forward(p[:width], x))
+
+
+def classroom(trainer: Trainer, node: int, round: int, notes: dict[str, Tensor]) -> Classroom:
+    """A node's own data, as lessons and exercises see them."""
+    samples, own = trainer.samples, torch.as_tensor(trainer.roster.train[node])
+    return Classroom(samples.inputs(own), samples.targets(own), trainer.roster.seed, round, node, notes)
+
+
+def teach(lesson: Lesson, pupils: dict[int, Pupil], data: Classroom, widths: dict[str, int]) -> dict[int, Fields]:
+    """Apply a lesson; what each pupil goes home with, as a message has it: trainable parameters and float buffers."""
+    fields: dict[int, Fields] = {}
+    for node, params in lesson.teach(pupils, data).items():
+        width = widths[pupils[node].architecture]
+        fields[node] = {"w": params[:width]} | ({"buffers": params[width:]} if len(params) > width else {})
+    return fields
 
 
 def exercise(protocol: Any, name: str, student: RowStudent) -> list[tuple[Fields, list[int]]]:

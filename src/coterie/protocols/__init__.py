@@ -94,10 +94,13 @@ class Adopt:
 
 @dataclass(frozen=True)
 class Teach:
-    """Apply a lesson to the models heard and one's own; gives one packet per node, one's own included."""
+    """Apply a lesson to the models heard and one's own; gives one packet per node that it teaches.
+
+    `lesson` is the name of the protocol's field that holds it.
+    """
 
     heard: Heard
-    lesson: Any
+    lesson: str = "lesson"
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,7 @@ Round = Generator[Op, Any, None]
 class Protocol(ABC):
     """Who trains, sends and merges when: a frozen dataclass whose fields are the settings."""
 
+    room: ClassVar[str] = "protocols"
     tags: ClassVar[tuple[str, ...] | None] = None
     """All tags it uses, if it says so: a peer then takes nothing else in."""
     keeps: ClassVar[bool] = True
@@ -138,3 +142,6 @@ class Protocol(ABC):
 
     def fits(self, nodes: int, passing: Collection[int] = ()) -> None:
         """Refuse a number of nodes, or nodes that come and go (`passing`), that the settings do not suit."""
+
+
+BASE = Protocol

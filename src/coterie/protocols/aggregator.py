@@ -7,7 +7,8 @@ import numpy as np
 
 from coterie.contract import Rule
 from coterie.errors import ConfigError
-from coterie.parts import find
+from coterie.lessons import Lesson
+from coterie.lessons.average import Average
 from coterie.protocols import Adopt, Place, Protocol, Receive, Round, Send, Teach, Train
 
 
@@ -24,7 +25,7 @@ class Aggregator(Protocol):
     """
 
     hub: int = 0
-    lesson: str = "average"
+    lesson: Lesson = Average()
 
     def fits(self, nodes: int, passing: Collection[int] = ()) -> None:
         """Refuse a hub that is not there, or not always: nobody would then hear of another."""
@@ -52,7 +53,7 @@ class Aggregator(Protocol):
             return
         heard = yield Receive(place.neighbours, tag)
         if heard:
-            taught = yield Teach(heard, find("lessons", self.lesson).make())
+            taught = yield Teach(heard)
             for node, packet in taught.items():
                 if node == self.hub:
                     yield Adopt(packet)

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from coterie.contract import Data, Fields, Inbox, Layout, Me, Message, Rule, State, Term
 from coterie.errors import ConfigError
-from coterie.parts import find
+from coterie.rules.decavg import DecAvg
 
 Span = tuple[int, int]
 
@@ -33,50 +32,46 @@ class Aligned(Rule):
 
     span = "model"
     raw = True
-    base: str = "decavg"
+    base: Rule = DecAvg()
 
     def __post_init__(self) -> None:
-        if self.base == "aligned":
+        if isinstance(self.base, Aligned):
             raise ValueError("base must be a rule that merges, not aligned itself")
-        if self._base.answers:
-            raise ValueError(f"base {self.base} answers in its neighbours' order of units, which cannot be aligned")
-        object.__setattr__(self, "observes", self._base.observes)
-        object.__setattr__(self, "squares", self._base.squares)
-
-    @cached_property
-    def _base(self) -> Rule:
-        rule: Rule = find("rules", self.base).make()
-        return rule
+        if self.base.answers:
+            name = type(self.base).__name__
+            raise ValueError(f"base {name} answers in its neighbours' order of units, which cannot be aligned")
+        object.__setattr__(self, "observes", self.base.observes)
+        object.__setattr__(self, "squares", self.base.squares)
 
     def own_weight(self, size: Tensor, near: Tensor, count: Tensor) -> Tensor | float | None:
-        return self._base.own_weight(size, near, count)
+        return self.base.own_weight(size, near, count)
 
     def init(self, me: Me, params: Tensor) -> State:
         _layers(me.layout)  # refused now rather than after a round of training
-        return self._base.init(me, params)
+        return self.base.init(me, params)
 
     def observe(self, me: Me, params: Tensor, state: State, data: Data) -> State:
-        return self._base.observe(me, params, state, data)
+        return self.base.observe(me, params, state, data)
 
     def send(self, me: Me, params: Tensor, state: State) -> Fields:
-        return self._base.send(me, params, state)
+        return self.base.send(me, params, state)
 
     def tell(self, me: Me, params: Tensor, state: State) -> dict[str, Tensor]:
-        return self._base.tell(me, params, state)
+        return self.base.tell(me, params, state)
 
     def lift(self, message: Message) -> dict[str, Term]:
         return {}  # nothing can be added up before it is in order
 
     def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
-        own = self._base.send(me, params, state)
+        own = self.base.send(me, params, state)
         layers = _layers(me.layout)
         orders = _match(layers, params.unsqueeze(-2), inbox.rows("w"))
         heard = {name: inbox.rows(name) for name in own}
         wide = {name for name, field in own.items() if field.shape[-1] == me.layout.size}
         fields = {name: _reorder(layers, orders, f) if name in wide else f for name, f in heard.items()}
         links, sizes = inbox.shares()
-        aligned = _Kept(self._base, Message(fields, sizes, me.round), links, Message(own, me.size, me.round))
-        return self._base.merge(me, params, state, aligned)
+        aligned = _Kept(self.base, Message(fields, sizes, me.round), links, Message(own, me.size, me.round))
+        return self.base.merge(me, params, state, aligned)
 
 
 @dataclass(frozen=True)

@@ -61,11 +61,13 @@ def _listed(tables: Any) -> list[dict[str, Any]]:
     return list(tables) if isinstance(tables, list | tuple) else [tables]
 
 
-def _unusual(slot: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """A resolved slot without the settings that are at their default."""
+def _unusual(slot: str, table: Mapping[str, Any], room: str = "") -> dict[str, Any]:
+    """A resolved slot without the settings that are at their default; so, too, the parts that it holds."""
     name = str(table["name"])
-    known = find(SLOTS[slot], name).parameters | EXTRAS.get(slot, {})
+    part = find(room or SLOTS[slot], name)
+    known = part.parameters | EXTRAS.get(slot, {})
     told = {key: value for key, value in table.items() if key != "name" and value != known[key][1]}
+    told |= {key: _unusual(f"{slot}.{key}", told[key], inside) for key, inside in part.holds.items() if key in told}
     file = Path(name.rpartition(":")[0])
     return {"name": file.read_text("utf-8") + name if file.suffix == ".py" else name, **told}
 
