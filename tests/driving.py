@@ -1,7 +1,7 @@
 """Driving engines directly: the same world in any engine, and everything that came of it."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from coterie.engines import Session
 from coterie.job import Job, Samples
 from coterie.network.graph import Graph
 from coterie.node import merging
+from coterie.node.snapshot import Snapshot
 from coterie.runs.experiment import Experiment
 
 OWN = Path(__file__).parent / "contracts" / "own_parts.py"
@@ -119,25 +120,22 @@ def drive(engine: str, rounds: int = 3, seed: int = 0, **settings: Any) -> Outco
 
 
 def outcome(running: Session, the_job: Job) -> Outcome:
-    found = {k: v.clone() for k, v in running.snapshot().items()}
-    roster = the_job.roster
-    where = {int(n): (g, r) for g, nodes in enumerate(roster.groups) for r, n in enumerate(nodes)}
-    state: dict[str, dict[int, Tensor]] = {}
-    for key, value in found.items():
-        parts = key.split("/")
-        if parts[0] == "peer" and parts[2] == "state":
-            state.setdefault(parts[3], {})[int(parts[1])] = value
-        elif len(parts) == 3 and parts[1] == "state":
-            for row, node in enumerate(roster.groups[int(parts[0])].tolist()):
-                state.setdefault(parts[2], {})[node] = value[row]
-    return Outcome(
-        models={n: found[f"{g}/matrix"][r] for n, (g, r) in where.items()},
-        integers={n: found[f"{g}/integers"][r] for n, (g, r) in where.items()},
-        state=state,
-        ledger={k.removeprefix("ledger/"): v.numpy() for k, v in found.items() if k.startswith("ledger/")},
-        plan=running.plan,
-        job=the_job,
-    )
+    return brought_together([running.snapshot()], running.plan, the_job)
+
+
+def brought_together(found: Iterable[dict[str, Tensor]], plan: dict[str, Any], the_job: Job) -> Outcome:
+    """What came of a run, from the snapshots of all of its nodes."""
+    nodes = the_job.roster.nodes
+    come = Outcome({}, {}, {}, {}, plan, the_job)
+    for kept in (Snapshot.read({k: v.clone() for k, v in tensors.items()}) for tensors in found):
+        for rows in kept.rows.values():
+            for r, node in enumerate(rows.nodes.tolist()):
+                come.models[node], come.integers[node] = rows.matrix[r], rows.integers[r]
+                for name, value in rows.state.items():
+                    come.state.setdefault(name, {})[node] = value[r]
+        for name, values in kept.ledger.items():
+            come.ledger.setdefault(name, np.full(nodes, np.nan))[kept.nodes] = values
+    return come
 
 
 def agree(a: Outcome, b: Outcome, tolerance: float = 1e-4) -> None:

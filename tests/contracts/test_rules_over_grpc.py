@@ -14,11 +14,11 @@ import peering
 from coterie.errors import ConfigError
 from coterie.mail.desk import Timing
 from coterie.network.graph import Graph
-from coterie.node.node import Node
+from coterie.node.node import Node, snapshot
 from coterie.parts import names
 from coterie.peers.runtime import Running
 from coterie.runs.experiment import Experiment
-from driving import ENGINES, LIGHT, SMALL, Outcome, agree, drive, own
+from driving import ENGINES, LIGHT, SMALL, Outcome, agree, brought_together, drive, own
 from peering import assignments, together
 
 PATIENT = Timing(deadline=60)
@@ -93,18 +93,8 @@ class Peers:
 
     @property
     def outcome(self) -> Outcome:
-        models, integers, ledger = {}, {}, {}
-        state: dict[str, dict[int, torch.Tensor]] = {}
-        for node, peer in enumerate(self.running):
-            found = peer.node.snapshot()
-            models[node], integers[node] = found["row"], found["integers"]
-            for key, value in found.items():
-                kind, _, name = key.partition("/")
-                if kind == "state":
-                    state.setdefault(name, {})[node] = value
-                elif kind == "ledger":
-                    ledger.setdefault(name, np.full(len(self.running), np.nan))[node] = float(value)
-        return Outcome(models, integers, state, ledger, {}, self.running[0].a.job)
+        found = [snapshot([peer.node]) for peer in self.running]
+        return brought_together(found, {}, self.running[0].a.job)
 
 
 def ids(name: str) -> str:

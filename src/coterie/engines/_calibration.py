@@ -71,8 +71,8 @@ class _Probe:
         self.in_step = alike and roster.training.patience is None
         self.signature = (
             f"{self.architecture.signature} {model.settings} {_text(model)} on {shape} {roster.objective.name} "
-            f"{_text(roster.objective)} {roster.optimiser.name} {_text(roster.optimiser)} clamp {clamp} in step {self.in_step} "
-            f"kept {roster.training.keep_optimiser} {roster.device} torch {torch.__version__}"
+            f"{_text(roster.objective)} {roster.optimiser.name} {_text(roster.optimiser)} clamp {clamp} "
+            f"in step {self.in_step} kept {roster.training.keep_optimiser} {roster.device} torch {torch.__version__}"
         )
 
     def _trainer(self, rows: int) -> Trainer:

@@ -16,6 +16,7 @@ from coterie.engines._workers import Workers
 from coterie.initialisers import Origin
 from coterie.job import Indices, Job, Ledger
 from coterie.node.architecture import architectures
+from coterie.node.snapshot import Rows, Snapshot
 from coterie.processes import cores_here
 
 
@@ -176,33 +177,31 @@ class Population:
     # Keeping.
 
     def snapshot(self) -> dict[str, Tensor]:
-        state: dict[str, Tensor] = {}
-        for g, group in enumerate(self.groups):
-            state |= {f"{g}/matrix": group.matrix, f"{g}/integers": group.integers}
-            state |= {f"{g}/state/{k}": s for k, s in group.state.items()}
-            state |= {f"{g}/optimiser/{k}": s for k, s in group.optimiser_state.items()}
-        for name, values in (self.ledger.totals | self.ledger.latest).items():
-            state[f"ledger/{name}"] = torch.from_numpy(values)
-        for node, memory in enumerate(self.memory):
-            state |= {f"memory/{node}/{k}": torch.tensor(v) for k, v in memory.items()}
-        for kept in self.pool.all("kept"):
-            state |= {
-                f"notes/{i}/{k}": torch.from_numpy(v.copy()) for i, notes in kept.items() for k, v in notes.items()
-            }
-        return state
+        rows = {
+            g: Rows(nodes, group.matrix, group.integers, group.state, group.optimiser_state)
+            for g, (nodes, group) in enumerate(zip(self.job.roster.groups, self.groups, strict=True))
+        }
+        notes = {
+            node: {name: torch.from_numpy(noted.copy()) for name, noted in kept.items()}
+            for found in self.pool.all("kept")
+            for node, kept in found.items()
+        }
+        return Snapshot.of(rows, dict(enumerate(self.memory)), notes, self.ledger).tensors()
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        mine = self.snapshot()
+        kept = Snapshot.read(state)
+        for g, group in enumerate(self.groups):
+            rows = kept.rows[g]
+            group.matrix.copy_(rows.matrix)
+            group.integers.copy_(rows.integers)
+            for mine, theirs in ((group.state, rows.state), (group.optimiser_state, rows.optimiser)):
+                for name, tensor in mine.items():
+                    tensor.copy_(theirs[name])
+        kept.restore(self.ledger)
+        self.memory = [kept.memory.get(node, {}) for node in range(self.job.roster.nodes)]
         notes: list[dict[int, dict[str, np.ndarray]]] = [{} for _ in range(self.pool.workers)]
-        for name, tensor in state.items():
-            if name.startswith("memory/"):
-                _, node, key = name.split("/", 2)
-                self.memory[int(node)][key] = int(tensor)
-            elif name.startswith("notes/"):
-                _, node, key = name.split("/", 2)
-                notes[self.server_of[int(node)]].setdefault(int(node), {})[key] = tensor.numpy()
-            else:
-                mine[name].copy_(tensor)
+        for node, noted in kept.notes.items():
+            notes[self.server_of[node]][node] = {name: tensor.numpy() for name, tensor in noted.items()}
         self.pool.each("keep", [(noted,) for noted in notes])
 
     def close(self) -> None:

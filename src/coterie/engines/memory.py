@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from coterie.job import Job, Ledger
-from coterie.node.node import Node, peers
+from coterie.node.node import Node, peers, restore, snapshot
 from coterie.node.sums import Kept, Packet
 
 
@@ -88,7 +88,6 @@ class MemorySession:
         self.job = job
         self.ledger = Ledger(job.roster.nodes)
         self.peers = peers(job, np.arange(job.roster.nodes), self.ledger)
-        self.trainers = list(next(iter(self.peers.values())).classmates.values())
 
     def round(self, number: int, evaluate: bool) -> None:
         asyncio.run(self._round(number, evaluate))
@@ -115,30 +114,10 @@ class MemorySession:
             peer.score()
 
     def snapshot(self) -> dict[str, Tensor]:
-        state: dict[str, Tensor] = {}
-        for g, trainer in enumerate(self.trainers):
-            state |= {f"{g}/matrix": trainer.matrix, f"{g}/integers": trainer.integers}
-            state |= {f"{g}/optimiser/{k}": s for k, s in trainer.optimiser_state.items()}
-        for node, peer in self.peers.items():
-            state |= {f"peer/{node}/state/{k}": s for k, s in peer.state.items()}
-            state |= {f"peer/{node}/memory/{k}": torch.tensor(v) for k, v in peer.memory.items()}
-            state |= {f"peer/{node}/notes/{k}": note.clone() for k, note in peer.notes.items()}
-        for name, values in (self.ledger.totals | self.ledger.latest).items():
-            state[f"ledger/{name}"] = torch.from_numpy(values)
-        return state
+        return snapshot(self.peers.values())
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        mine = self.snapshot()
-        for name, tensor in state.items():
-            if name.startswith("peer/"):
-                _, node, kind, key = name.split("/", 3)
-                peer = self.peers[int(node)]
-                if kind == "memory":
-                    peer.memory[key] = int(tensor)
-                else:
-                    (peer.state if kind == "state" else peer.notes)[key] = tensor
-            else:
-                mine[name].copy_(tensor)
+        restore(self.peers.values(), state)
 
     def close(self) -> None:
         pass

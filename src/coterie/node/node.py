@@ -1,6 +1,7 @@
 """A peer: one node alone with its own model. What it hears is added up as it comes; how it comes is the transport's."""
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from coterie.job import Indices, Job, Ledger, diverged, foreign
 from coterie.node.architecture import architectures
 from coterie.node.buffers import BufferPool
 from coterie.node.measures import Steps, layers, spread
+from coterie.node.snapshot import Rows, Snapshot
 from coterie.node.student import RowStudent, classroom, exercise, pupil, teach
 from coterie.node.sums import Packet, StreamInbox, Summed
 from coterie.node.training import RowData, Trainer
@@ -211,40 +213,6 @@ class Node:
     classmates: dict[str, Trainer]
     """The trainers of all architectures that the configuration allows, by signature."""
 
-    def snapshot(self) -> dict[str, Tensor]:
-        """All that this node must remember between rounds."""
-        trainer, row = self.trainer, self.row
-        state = {"row": trainer.matrix[row], "integers": trainer.integers[row]}
-        state |= {f"optimiser/{k}": s[row] for k, s in trainer.optimiser_state.items()}
-        state |= {f"state/{k}": s for k, s in self.state.items()}
-        state |= {f"memory/{k}": torch.tensor(v) for k, v in self.memory.items()}
-        state |= {f"notes/{k}": note for k, note in self.notes.items()}
-        for name, values in (self.ledger.totals | self.ledger.latest).items():
-            state[f"ledger/{name}"] = torch.tensor(values[self.node])
-        return {name: tensor.clone() for name, tensor in state.items()}
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Go back to a snapshot."""
-        trainer, row = self.trainer, self.row
-        for name, tensor in state.items():
-            kind, _, key = name.partition("/")
-            match kind:
-                case "row":
-                    trainer.matrix[row] = tensor
-                case "integers":
-                    trainer.integers[row] = tensor
-                case "optimiser":
-                    trainer.optimiser_state[key][row] = tensor
-                case "state":
-                    self.state[key] = tensor
-                case "memory":
-                    self.memory[key] = int(tensor)
-                case "notes":
-                    self.notes[key] = tensor
-                case "ledger":
-                    book = self.ledger.totals if key in self.ledger.totals else self.ledger.latest
-                    book[key][self.node] = float(tensor)
-
     def score(self, merged: bool = False) -> None:
         """Measure this peer's model; distances to others are not known to a peer and stay empty."""
         start, latest, rows = time.perf_counter(), self.ledger.latest, np.array([self.row])
@@ -310,3 +278,32 @@ def peers(job: Job, nodes: Indices, ledger: Ledger, kind: type[Node] = Node) -> 
             found[node] = kind(job, node, trainer, row, ledger)
             found[node].classmates = classmates
     return dict(sorted(found.items()))
+
+
+def snapshot(peers: Iterable[Node]) -> dict[str, Tensor]:
+    """All that these nodes must remember between rounds; they have all rows of their trainers."""
+    alike: dict[int, list[Node]] = defaultdict(list)
+    for node in peers:
+        alike[node.trainer.group].append(node)
+    rows, every = {}, [node for nodes in alike.values() for node in nodes]
+    for g, nodes in sorted(alike.items()):
+        trainer = nodes[0].trainer
+        state = {name: torch.stack([node.state[name] for node in nodes]) for name in nodes[0].state}
+        kept = {name: tensor.clone() for name, tensor in trainer.optimiser_state.items()}
+        rows[g] = Rows(trainer.nodes, trainer.matrix.clone(), trainer.integers.clone(), state, kept)
+    memory, notes = ({node.node: getattr(node, kind) for node in every} for kind in ("memory", "notes"))
+    return Snapshot.of(rows, memory, notes, every[0].ledger).tensors()
+
+
+def restore(peers: Iterable[Node], tensors: dict[str, Tensor]) -> None:
+    """Take these nodes back to a snapshot."""
+    kept = Snapshot.read(tensors)
+    for node in peers:
+        rows, trainer, at = kept.rows[node.trainer.group], node.trainer, node.row
+        trainer.matrix[at], trainer.integers[at] = rows.matrix[at], rows.integers[at]
+        for name, tensor in trainer.optimiser_state.items():
+            tensor[at] = rows.optimiser[name][at]
+        node.state = {name: tensor[at].clone() for name, tensor in rows.state.items()}
+        node.memory.update(kept.memory.get(node.node, {}))
+        node.notes.update(kept.notes.get(node.node, {}))
+        kept.restore(node.ledger)

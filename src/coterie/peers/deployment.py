@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 from safetensors.torch import save
-from torch import Tensor
 
 from coterie import files, records
 from coterie.config.build import believed_size, build, gain, load_samples, mends, network
@@ -20,6 +19,8 @@ from coterie.initialisers import Origin
 from coterie.job import Job
 from coterie.net.identity import Home
 from coterie.network.graph import Graph
+from coterie.node.description import Description
+from coterie.node.snapshot import Snapshot
 from coterie.peers.agreement import shared
 from coterie.peers.runtime import CHECKPOINT, WHOLE, Assignment, kept_measures, kept_rows, load_checkpoint
 from coterie.peers.settings import PeerSettings
@@ -184,14 +185,9 @@ def export(home: Home, path: Path) -> dict[str, str]:
             "this peer has no model yet", expected=f"the file {found}", cure="Start it: `coterie peer run`."
         )
     about, state, _ = load_checkpoint(found)
-    tensors: dict[str, Tensor] = {}
-    for part, source in (("parameters", state["row"]), ("buffers", state["row"]), ("integers", state["integers"])):
-        at = 0 if part != "buffers" else sum(t.numel() for t in tensors.values())
-        for name, shape in json.loads(about[part]):
-            size = int(np.prod(shape))
-            tensors[name] = source[at : at + size].reshape(shape).clone()
-            at += size
-    said = {k: about[k] for k in ("model", "method", "round")} | {"peer": home.name}
+    described, (rows,) = Description.read(about["architecture"]), Snapshot.read(state).rows.values()
+    tensors = described.tensors(rows.matrix[0], rows.integers[0])
+    said = {"model": json.dumps(described.model), "method": about["method"], "round": about["round"], "peer": home.name}
     with files.disk(path, "Name another file."):
         files.write(path, save(tensors, said))
     return said

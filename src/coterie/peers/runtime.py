@@ -31,11 +31,10 @@ from coterie.net.calls import Calls
 from coterie.net.identity import Home
 from coterie.net.logs import say
 from coterie.node.buffers import BufferPool
+from coterie.node.description import Description
 from coterie.node.gossip import Census, counting, own_estimate
-from coterie.node.node import peers
+from coterie.node.node import peers, restore, snapshot
 from coterie.node.sums import Packet
-from coterie.node.training import Trainer
-from coterie.parts import Choice
 from coterie.peers.agreement import code, shared, vocabulary
 from coterie.protocols import Heard
 
@@ -338,13 +337,19 @@ class Running:
             "rows": self.rows.write_json(),
             "method": self.a.method,
             "pace": json.dumps(self.desk.pace),
-            **described(self.node.trainer, self.a.job.roster.models),
+            "architecture": self._described.text(),
         }
-        state = self.node.snapshot()
+        state = snapshot([self.node])
         if self.measures is not None:
             state[MEASURES] = _packed(self.measures)
         with files.disk(self.a.folder, WHOLE):
             files.write(self._file, save(state, about))
+
+    @property
+    def _described(self) -> Description:
+        trainer, samples = self.node.trainer, self.a.job.samples
+        choice = self.a.job.roster.models[trainer.group]
+        return Description.of(trainer.architecture, choice, samples.shape, samples.classes)
 
     @property
     def _identity(self) -> str:
@@ -365,7 +370,7 @@ class Running:
             )
         if self.measures is not None and MEASURES in state:
             self.measures = _unpacked(state[MEASURES])
-        self.node.restore(state)
+        restore([self.node], state)
         self.desk.pace = json.loads(about.get("pace", "[[], []]"))
         accuracy = float(self.ledger.latest["test_accuracy"][self.a.node])
         self.status.accuracy = accuracy if np.isfinite(accuracy) else None
@@ -377,19 +382,6 @@ class Running:
             if self.measures is not None:
                 records.write_frame(self.a.folder / records.MEASURED, self.measures)
             records.write_frame(self.a.folder / "records.parquet", self.rows)
-
-
-def described(trainer: Trainer, models: tuple[Choice, ...]) -> dict[str, str]:
-    """A model in words: which it is, and the names and shapes of its tensors in the order in which a row has them."""
-    architecture, module = trainer.architecture, trainer.architecture.module
-    choice = models[trainer.group]
-    named = {
-        "parameters": list(zip(architecture.layout.names, architecture.layout.shapes, strict=True)),
-        "buffers": list(zip(architecture.buffers.names, architecture.buffers.shapes, strict=True)),
-        "integers": [(n, list(b.shape)) for n, b in module.named_buffers() if not b.is_floating_point()],
-    }
-    said = {"model": json.dumps({"name": choice.name, **choice.settings})}
-    return said | {part: json.dumps(tensors) for part, tensors in named.items()}
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, str], dict[str, Tensor], pl.DataFrame]:

@@ -140,7 +140,7 @@ class Protocol(ABC):
         """For each tag under which exercises speak, every field that can occur, with its number of elements."""
         return {}
 
-    def fits(self, nodes: int, passing: Collection[int] = ()) -> None:
+    def fits(self, nodes: int, passing: Collection[int] = ()) -> None:  # noqa: B027  all suit most protocols
         """Refuse a number of nodes, or nodes that come and go (`passing`), that the settings do not suit."""
 
 

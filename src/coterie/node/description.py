@@ -1,0 +1,64 @@
+"""An architecture in words: enough to give a row its tensors' names back, and to build the module again."""
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from coterie.node.architecture import Architecture, build
+from coterie.parts import Choice, chosen
+
+Named = list[tuple[str, tuple[int, ...]]]
+"""Names and shapes of tensors, in the order in which a row has them."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """Which model it is, for which data, and where each of its tensors stands in a row."""
+
+    model: dict[str, Any]
+    """The part's name and settings."""
+    shape: tuple[int, ...]
+    classes: int
+    parameters: Named
+    buffers: Named
+    integers: Named
+
+    @classmethod
+    def of(cls, architecture: Architecture, choice: Choice, shape: tuple[int, ...], classes: int) -> "Description":
+        """Describe an architecture that a model part made."""
+        layouts = [list(zip(x.names, x.shapes, strict=True)) for x in (architecture.layout, architecture.buffers)]
+        whole = [(n, tuple(b.shape)) for n, b in architecture.module.named_buffers() if not b.is_floating_point()]
+        parameters, buffers = layouts
+        return cls({"name": choice.name, **choice.settings}, shape, classes, parameters, buffers, whole)
+
+    @classmethod
+    def read(cls, text: str) -> "Description":
+        """The description that `text()` wrote."""
+        said = json.loads(text)
+        named = {kind: [(n, tuple(shape)) for n, shape in said[kind]] for kind in ("parameters", "buffers", "integers")}
+        return cls(said["model"], tuple(said["shape"]), said["classes"], **named)
+
+    def text(self) -> str:
+        """The description as JSON."""
+        return json.dumps(asdict(self))
+
+    def tensors(self, row: Tensor, integers: Tensor) -> dict[str, Tensor]:
+        """The model of one row as named tensors, as a module's state has them."""
+        found: dict[str, Tensor] = {}
+        for source, named in ((row, [*self.parameters, *self.buffers]), (integers, self.integers)):
+            at = 0
+            for name, shape in named:
+                size = math.prod(shape)
+                found[name] = source[at : at + size].reshape(shape).clone()
+                at += size
+        return found
+
+    def module(self, row: Tensor, integers: Tensor) -> nn.Module:
+        """The model of one row as a module of its own."""
+        choice = chosen("models", self.model)
+        made = build(choice.name, choice.make(), self.shape, self.classes, "cpu").module
+        made.load_state_dict(self.tensors(row, integers), strict=False)  # buffers that are not kept have no name
+        return made.eval()
