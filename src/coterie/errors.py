@@ -1,5 +1,11 @@
 """The errors a user can cause, each one line: what was expected, what came, and the cure."""
 
+import contextlib
+from collections.abc import Iterator, Sequence
+
+SHOWN = 8
+"""How many nodes an error names."""
+
 
 class CoterieError(Exception):
     """What a user can mend; the command line prints it without a traceback and exits with code 2."""
@@ -45,3 +51,27 @@ class Refused(Exception):
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
         self.detail = detail
+
+
+def place(operation: str, nodes: Sequence[int], round: int) -> str:
+    """Where something happens, in words: `training node 3 in round 7`."""
+    some = ", ".join(map(str, nodes[:SHOWN])) + (f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else "")
+    who = f" node{'s' * (len(nodes) > 1)} {some}" if len(nodes) else ""
+    return f"{operation}{who} in round {round}"
+
+
+def noted(error: Exception, operation: str, nodes: Sequence[int], round: int) -> Exception:
+    """An error that a part raised, with a note of what was done, for which nodes and in which round."""
+    if not isinstance(error, CoterieError) and not getattr(error, "__notes__", None):
+        error.add_note(f"While {place(operation, nodes, round)}.")
+    return error
+
+
+@contextlib.contextmanager
+def during(operation: str, nodes: Sequence[int], round: int) -> Iterator[None]:
+    """Note on errors from inside what was done, for which nodes and in which round."""
+    try:
+        yield
+    except Exception as error:
+        noted(error, operation, nodes, round)
+        raise

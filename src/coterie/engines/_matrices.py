@@ -12,7 +12,7 @@ from coterie.contract import Layout
 from coterie.engines._calibration import choose_mode
 from coterie.engines._groups import Group, Mode
 from coterie.engines._measuring import Gauges, beside
-from coterie.engines._workers import Workers
+from coterie.engines._workers import Processes, Workers
 from coterie.initialisers import Origin
 from coterie.job import Indices, Job, Ledger
 from coterie.node.architecture import architectures
@@ -24,7 +24,7 @@ class Population:
     """All nodes of a job, by architecture, and the worker processes that compute for them."""
 
     def __init__(self, workers: int, mode: Literal["auto", "stack", "loop"], chunk: int, device: str) -> None:
-        self.pool = Workers((workers or cores_here()) if device == "cpu" else 1)
+        self.pool: Workers = Processes((workers or cores_here()) if device == "cpu" else 1)
         self.mode, self.chunk, self.device = mode, chunk, device
         self._samples: Any = None
 
@@ -36,7 +36,7 @@ class Population:
     def begin(self, job: Job, plan: dict[str, Any] | None = None) -> None:
         if plan is not None and plan["workers"] != self.pool.workers:
             self.pool.close()
-            self.pool = Workers(plan["workers"])
+            self.pool = Processes(plan["workers"])
             self._samples = None
         if self._samples is not job.samples:
             self.pool.all("load", job.samples)

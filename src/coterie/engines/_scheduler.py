@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from torch import Tensor
 
 from coterie.engines._matrices import Population
 from coterie.engines._worker import Arrays, Done, ExerciseTask, LessonTask, Page, ToAnswer, packed
+from coterie.engines._workers import Doing
+from coterie.errors import during, noted
 from coterie.job import Indices, diverged, foreign
 from coterie.mail.post import Bundle, Indexed, Post, RowPacket
 from coterie.node.merging import Delivery, Exchange
@@ -59,6 +61,8 @@ class LocalSession(Population):
                     pending[type(op)].append((node, op))
                 except StopIteration:
                     del generators[node]
+                except Exception as error:
+                    raise noted(error, "the protocol of", [node], number) from None
             if ready := self._receive(pending, deadline=False):
                 continue
             for kind, handle in handlers.items():
@@ -98,6 +102,15 @@ class LocalSession(Population):
             pending[Receive] = waiting
         return came
 
+    def _doing(self, operation: str, nodes: Sequence[Indices]) -> Doing:
+        """What the workers are asked for in this round, and for which nodes each."""
+        return Doing(operation, self.number, [some.tolist() for some in nodes])
+
+    def _served(self, nodes: list[int]) -> list[Indices]:
+        """These nodes by the worker that does their exercises."""
+        who = np.array(nodes)
+        return [who[self.server_of[who] == worker] for worker in range(self.pool.workers)]
+
     @property
     def _noting(self) -> bool:
         """Whether what training changes is to be noted in this round."""
@@ -110,7 +123,11 @@ class LocalSession(Population):
             shares = self._deal(g, rows)
             for share, (seconds, batches, finite) in zip(
                 shares,
-                self.pool.each("train", [(g, share, self.number, self._noting) for share in shares]),
+                self.pool.each(
+                    "train",
+                    [(g, share, self.number, self._noting) for share in shares],
+                    self._doing("training", [roster.groups[g][share] for share in shares]),
+                ),
                 strict=True,
             ):
                 self.ledger.add("train_seconds", roster.groups[g][share], seconds)
@@ -130,7 +147,10 @@ class LocalSession(Population):
         for g, _, rows in self._by_group([n for n, _ in asked]):
             self._protect(g, rows)
             start = time.perf_counter()
-            self.pool.each("observe", [(g, share, self.number) for share in self._deal(g, rows)])
+            shares = self._deal(g, rows)
+            whose = [self.job.roster.groups[g][share] for share in shares]
+            doing = self._doing("observing the data of", whose)
+            self.pool.each("observe", [(g, share, self.number) for share in shares], doing)
             self._bill("train_seconds", self.job.roster.groups[g][rows], start)
         return [None] * len(asked)
 
@@ -182,7 +202,8 @@ class LocalSession(Population):
         own = params if everyone else params[torch.as_tensor(rows)]
         state = group.state if everyone else {k: s[torch.as_tensor(rows)] for k, s in group.state.items()}
         me = self.job.roster.me(self.job.roster.groups[g][rows], self.number, self.layouts[g])
-        fields: dict[str, Any] = {"w": own} if model else dict(self.job.rule.send(me, own, state))
+        with during("sending from", self.job.roster.groups[g][rows].tolist(), self.number):
+            fields: dict[str, Any] = {"w": own} if model else dict(self.job.rule.send(me, own, state))
         if not fields:
             return None
         refused = _not_finite([f for f in fields.values() if f is not params])
@@ -232,12 +253,14 @@ class LocalSession(Population):
             if not len(reached):
                 continue
             exchange = Exchange(rows, (*heard, *answers), self.number).take(reached)
-            self.pool.all("merge", g, exchange)
+            nodes = self.job.roster.groups[g][exchange.rows]
+            doing = self._doing("merging at", [nodes] * self.pool.workers)
+            self.pool.all("merge", g, exchange, doing=doing)
             width = self.layouts[g].size
             scalars = any(s.shape[1] != width for s in self.groups[g].state.values())
             if self.job.rule.span == "model" or scalars or self.groups[g].matrix.shape[1] > width:
-                self.pool.all("settle", g, exchange)
-            self._changed[self.job.roster.groups[g][exchange.rows]] = True
+                self.pool.all("settle", g, exchange, doing=doing)
+            self._changed[nodes] = True
         self.post.open[used] = False
         self._bill("merge_seconds", np.array([n for n, _ in asked]), start)
         return [None] * len(asked)
@@ -297,7 +320,8 @@ class LocalSession(Population):
                 ToAnswer(self.row_of[nodes[s]], self.post.row[mails[s]], batch.fields, sizes, batch.round)
                 for s in shares
             ]
-            said = self.pool.each("answer", [(batch.group, some, self.number) for some in links])
+            doing = self._doing("answering at", [nodes[s] for s in shares])
+            said = self.pool.each("answer", [(batch.group, some, self.number) for some in links], doing)
             for share, fields in zip(shares, said, strict=True):
                 if fields:
                     own, refused = self.job.roster.sizes(nodes[share]).to(self.device), _not_finite([*fields.values()])
@@ -317,7 +341,8 @@ class LocalSession(Population):
                 heard[sender] = self.post.bundles[packet.bundle].group, self._page(packet, pages)
             own = int(self.group_of[node]), int(self.row_of[node])
             tasks[self.server_of[node]].append(LessonTask(*own, op.lesson, heard))
-        done = [iter(d) for d in self.pool.each("teach", [(t, self.number) for t in tasks])]
+        doing = self._doing("the lesson of", self._served([n for n, _ in asked]))
+        done = [iter(d) for d in self.pool.each("teach", [(t, self.number) for t in tasks], doing)]
         return [self._taught(node, op, *next(done[self.server_of[node]])) for node, op in asked]
 
     def _taught(self, node: int, op: Teach, taught: dict[int, Arrays], seconds: float) -> dict[int, RowPacket]:
@@ -342,7 +367,8 @@ class LocalSession(Population):
             heard = {s: self._page(op.heard[s], pages) for s in op.heard or ()}
             task = ExerciseTask(int(self.group_of[node]), int(self.row_of[node]), op.name, heard, op.to.tolist())
             tasks[self.server_of[node]].append(task)
-        done = [iter(d) for d in self.pool.each("exercise", [(t, self.number, self._noting) for t in tasks])]
+        doing = self._doing("an exercise of", self._served([n for n, _ in asked]))
+        done = [iter(d) for d in self.pool.each("exercise", [(t, self.number, self._noting) for t in tasks], doing)]
         results = [self._exercised(node, op, next(done[self.server_of[node]])) for node, op in asked]
         for g, _, rows in training:
             self._trained(g, rows)

@@ -1,6 +1,8 @@
 """A process at work: its modules, its view of the shared matrices, and the operations it can be asked for."""
 
+import contextlib
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +14,7 @@ from torch import Tensor
 from coterie.contract import Fields, Message, finite
 from coterie.engines._gauge import Gauge
 from coterie.engines._groups import Group
+from coterie.errors import during
 from coterie.job import Indices, Roster, Samples
 from coterie.node.architecture import architectures
 from coterie.node.merging import Exchange, Merger, squared_distances
@@ -98,6 +101,8 @@ class Worker:
         self.mergers: list[Merger] = []
         self.groups: list[Group] = []
         self.gauges: list[Gauge] = []
+        self.look_up: Callable[[], None] = lambda: None
+        """Called now and then during long work, by whom it may be ended."""
         self.notes: dict[int, dict[str, Tensor]] = {}
         """What the exercises of the nodes that are served here keep."""
 
@@ -118,9 +123,15 @@ class Worker:
             self.mergers.append(Merger(self.rule, trainer.params, trainer.buffers, group.state, trainer.me))
             self.gauges.append(Gauge(self.rule, trainer, group, self.share, self.shares))
 
-    def _chunks(self, g: int, rows: Indices) -> list[Indices]:
+    def _chunks(self, g: int, rows: Indices) -> Iterator[Indices]:
+        """Rows that are computed together, one lot after the other."""
         size = self.groups[g].mode.chunk if self.groups[g].mode.stack else 1
-        return [rows[i : i + size] for i in range(0, len(rows), size)]
+        for i in range(0, len(rows), size):
+            self.look_up()
+            yield rows[i : i + size]
+
+    def _during(self, operation: str, g: int, rows: Indices, round: int) -> contextlib.AbstractContextManager[None]:
+        return during(operation, self.trainers[g].nodes[rows].tolist(), round)
 
     def train(
         self, g: int, rows: Indices, round: int, steps: bool = False
@@ -133,10 +144,11 @@ class Worker:
             self.gauges[g].before_training(rows)
         for chunk in self._chunks(g, rows):
             start = time.perf_counter()
-            if self.groups[g].mode.stack:
-                batches += trainer.train_stack(chunk, round).tolist()
-            else:
-                batches.append(trainer.train_row(int(chunk[0]), round))
+            with self._during("training", g, chunk, round):
+                if self.groups[g].mode.stack:
+                    batches += trainer.train_stack(chunk, round).tolist()
+                else:
+                    batches.append(trainer.train_row(int(chunk[0]), round))
             seconds += [(time.perf_counter() - start) / len(chunk)] * len(chunk)
         if steps:
             self.gauges[g].after_training(rows)
@@ -149,7 +161,8 @@ class Worker:
         """Let the rule look at these rows' data."""
         for chunk in self._chunks(g, rows):
             stack = self.groups[g].mode.stack
-            self.trainers[g].observe(self.rule, chunk, round, self.groups[g].state, stack)
+            with self._during("observing the data of", g, chunk, round):
+                self.trainers[g].observe(self.rule, chunk, round, self.groups[g].state, stack)
 
     def score(self, g: int, rows: Indices, which: Indices | None) -> dict[str, np.ndarray]:
         """Evaluate these rows on test samples, or on their own validation data."""
@@ -158,6 +171,10 @@ class Worker:
 
     def merge(self, g: int, exchange: Exchange) -> None:
         """This process's part of a merge: some columns, or some rows."""
+        with self._during("merging at", g, exchange.rows, exchange.round):
+            self._merge(g, exchange)
+
+    def _merge(self, g: int, exchange: Exchange) -> None:
         if self.rule.span == "coordinate":
             self.mergers[g].by_columns(exchange, *self._columns(self.mergers[g].params.shape[1]))
         else:
@@ -190,7 +207,9 @@ class Worker:
             some = np.pad(chunk, (0, height - len(chunk)), mode="edge")  # the last again, where there are too few
             at = torch.as_tensor(links.messages[some])
             theirs = Message({name: f[at] for name, f in fields.items()}, sizes[at], links.round)
-            for name, said in trainer.answer(self.rule, links.rows[some], theirs, round, mode.stack).items():
+            with self._during("answering at", g, links.rows[some], round):
+                answer = trainer.answer(self.rule, links.rows[some], theirs, round, mode.stack)
+            for name, said in answer.items():
                 if name not in answers:
                     answers[name] = share(said.new_empty(len(links.rows), said.shape[1]))
                 answers[name][torch.as_tensor(chunk)] = said[: len(chunk)]
@@ -210,7 +229,8 @@ class Worker:
         notes = self.notes.setdefault(int(trainer.nodes[task.row]), {})
         noting = self.gauges[task.group].steps_of(task.row) if steps else None
         student = RowStudent(trainer, task.row, round, heard, notes, task.to, noting)
-        said = [(packed(fields), to) for fields, to in exercise(self.protocol, task.name, student)]
+        with during(f"exercise {task.name} of", [student.node], round):
+            said = [(packed(fields), to) for fields, to in exercise(self.protocol, task.name, student)]
         return Done(said, time.perf_counter() - start, student.batches, finite(trainer.params[task.row]))
 
     def teach(self, tasks: list[LessonTask], round: int) -> list[tuple[dict[int, Arrays], float]]:
@@ -227,7 +247,8 @@ class Worker:
             pupils[sender] = pupil(self.trainers[group], whole, size)
         data = classroom(own, node, round, self.notes.setdefault(node, {}))
         widths = {t.architecture.signature: t.architecture.layout.size for t in self.trainers}
-        taught = teach(getattr(self.protocol, task.name), pupils, data, widths)
+        with during("the lesson of", [node], round):
+            taught = teach(getattr(self.protocol, task.name), pupils, data, widths)
         return {p: packed(fields) for p, fields in taught.items()}, time.perf_counter() - start
 
     def kept(self) -> dict[int, Arrays]:

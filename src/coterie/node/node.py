@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from coterie.contract import Message, Term, finite
+from coterie.errors import during, noted
 from coterie.initialisers import Origin
 from coterie.job import Indices, Job, Ledger, diverged, foreign
 from coterie.node.architecture import architectures
@@ -69,7 +70,10 @@ class Node:
                 op: Op = generator.send(value)
             except StopIteration:
                 return
-            value = await self._perform(op)
+            except Exception as error:
+                raise noted(error, "the protocol of", [self.node], number) from None
+            with during(f"{type(op).__name__.lower()} at", [self.node], number):
+                value = await self._perform(op)
 
     async def _perform(self, op: Op) -> Any:
         match op:
