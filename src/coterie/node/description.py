@@ -42,8 +42,12 @@ class Description:
         return cls(said["model"], tuple(said["shape"]), said["classes"], **named)
 
     def text(self) -> str:
-        """The description as JSON."""
+        """The description as JSON, for `read`."""
         return json.dumps(asdict(self))
+
+    def words(self) -> str:
+        """Which model it is, with its settings, as JSON."""
+        return json.dumps(self.model)
 
     def tensors(self, row: Tensor, integers: Tensor) -> dict[str, Tensor]:
         """The model of one row as named tensors, as a module's state has them."""

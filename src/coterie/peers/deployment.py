@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from safetensors.torch import save
 
 from coterie import files, records
 from coterie.config.build import believed_size, build, gain, load_samples, mends, network
@@ -19,13 +18,12 @@ from coterie.initialisers import Origin
 from coterie.job import Job
 from coterie.net.identity import Home
 from coterie.network.graph import Graph
-from coterie.node.description import Description
-from coterie.node.snapshot import Snapshot
 from coterie.peers.agreement import shared
 from coterie.peers.runtime import CHECKPOINT, WHOLE, Assignment, kept_measures, kept_rows, load_checkpoint
 from coterie.peers.settings import PeerSettings
 from coterie.protocols import Protocol
 from coterie.randomness import key
+from coterie.records.models import Models
 
 RUN = "run"
 """The folder in a peer's home with its configuration, checkpoint, records, status and log."""
@@ -184,13 +182,9 @@ def export(home: Home, path: Path) -> dict[str, str]:
         raise PeerError(
             "this peer has no model yet", expected=f"the file {found}", cure="Start it: `coterie peer run`."
         )
-    about, state, _ = load_checkpoint(found)
-    described, (rows,) = Description.read(about["architecture"]), Snapshot.read(state).rows.values()
-    tensors = described.tensors(rows.matrix[0], rows.integers[0])
-    said = {"model": json.dumps(described.model), "method": about["method"], "round": about["round"], "peer": home.name}
-    with files.disk(path, "Name another file."):
-        files.write(path, save(tensors, said))
-    return said
+    about, _, _ = load_checkpoint(found)
+    (model,) = Models.read(found, method=about["method"], peer=home.name).values()
+    return model.export(path)
 
 
 def last_words(home: Path) -> str:

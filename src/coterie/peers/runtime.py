@@ -37,6 +37,7 @@ from coterie.node.node import peers, restore, snapshot
 from coterie.node.sums import Packet
 from coterie.peers.agreement import code, shared, vocabulary
 from coterie.protocols import Heard
+from coterie.records.models import described
 
 CHECKPOINT = "state.safetensors"
 MEASURES = "measures"
@@ -337,7 +338,7 @@ class Running:
             "rows": self.rows.write_json(),
             "method": self.a.method,
             "pace": json.dumps(self.desk.pace),
-            "architecture": self._described.text(),
+            **described({self.node.trainer.group: self._described}),
         }
         state = snapshot([self.node])
         if self.measures is not None:

@@ -1,0 +1,87 @@
+"""The trained models of a job: kept as rows, given back as named tensors or modules."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from coterie import files
+from coterie.errors import RunError
+from coterie.node.description import Description
+from coterie.node.snapshot import Snapshot
+
+ARCHITECTURE = "architecture"
+"""What a file says of each architecture in it begins so; its number follows."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """One node's model."""
+
+    description: Description
+    row: Tensor
+    integers: Tensor
+    about: dict[str, str] = field(default_factory=dict)
+    """Whose it is: method, seed, node, round."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The model as named tensors, as the state of its module has them."""
+        return self.description.tensors(self.row, self.integers)
+
+    def module(self) -> nn.Module:
+        """The model as a module of its own, ready to be used."""
+        return self.description.module(self.row, self.integers)
+
+    def export(self, path: Path) -> dict[str, str]:
+        """Write the model as a safetensors file that needs no Coterie; what the file says of itself."""
+        said = {"model": self.description.words(), **self.about}
+        with files.disk(path, "Name another file."):
+            files.write(path, save(self.tensors(), said))
+        return said
+
+
+class Models(Mapping[int, Model]):
+    """The models of a job's nodes, by node."""
+
+    def __init__(self, found: Iterable[tuple[int, Model]]) -> None:
+        self._models = dict(sorted(found, key=lambda one: one[0]))
+
+    @classmethod
+    def of(cls, kept: Snapshot, described: Mapping[int, Description], **about: str) -> "Models":
+        """The models in a snapshot, whose architectures are described so."""
+        return cls(
+            (node, Model(described[g], rows.matrix[r], rows.integers[r], {**about, "node": str(node)}))
+            for g, rows in kept.rows.items()
+            for r, node in enumerate(rows.nodes.tolist())
+        )
+
+    @classmethod
+    def read(cls, path: Path, **about: str) -> "Models":
+        """The models in a file of snapshots: a simulation's or a peer's."""
+        with files.undamaged(path, "Run it again, or name another run."), safe_open(path, "pt") as file:
+            said: dict[str, str] = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            found = {int(k.split()[1]): Description.read(v) for k, v in said.items() if k.startswith(ARCHITECTURE)}
+            return cls.of(Snapshot.read(tensors), found, **{k: said[k] for k in ("round",) if k in said}, **about)
+
+    def __getitem__(self, node: int) -> Model:
+        if node not in self._models:
+            shown = (
+                ", ".join(map(str, self._models)) if len(self) < 20 else f"{min(self._models)} to {max(self._models)}"
+            )
+            raise RunError("no such node", expected=f"one of {shown}", got=node)
+        return self._models[node]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._models)
+
+    def __len__(self) -> int:
+        return len(self._models)
+
+
+def described(descriptions: Mapping[int, Description]) -> dict[str, str]:
+    """What a file of snapshots says of the architectures in it."""
+    return {f"{ARCHITECTURE} {g}": description.text() for g, description in descriptions.items()}
