@@ -1,0 +1,1 @@
+"""Carrying out experiments and studies: every method with every seed, recorded, interruptible, resumable."""

@@ -1,0 +1,81 @@
+"""The gain by gossip in the simulator: what every node would find out before the first round."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from coterie.contract import Fields, Inbox, Me, Message, Rule, State, Term
+from coterie.job import Job
+from coterie.parts import Choice
+from coterie.job import Roster, Samples, Training
+from coterie.engines.local import Local
+from coterie.network.faults import Faults
+from coterie.network.graph import Graph
+from coterie.protocols import Merge, Place, Receive, Round, Send
+from coterie.randomness import generator
+from coterie.config.build import gossip
+from coterie.config.configuration import Method
+from coterie.node.gossip import Census, counting
+
+
+def on(graph: Graph, seed: int = 0) -> Job:
+    """A network by itself as a world, whose nodes have one sample each: to ask around on it."""
+    one, whole = torch.zeros(graph.nodes, 1), np.arange(graph.nodes)
+    label = torch.zeros(graph.nodes, dtype=torch.int64)
+    roster = Roster(
+        seed=seed,
+        models=(Choice("models", "logistic"),),
+        rule=Choice("rules", "decavg"),
+        protocol=Choice("protocols", "neighbourhood"),
+        objective=Choice("objectives", "cross_entropy"),
+        optimiser=Choice("optimisers", "sgd"),
+        training=Training(epochs=1, batches=None, batch_size=1, clamp=None, keep_optimiser=False),
+        groups=(whole,),
+        train=tuple(whole[[i]] for i in whole),
+        validation=tuple(whole[:0] for _ in whole),
+        degree=graph.degree,
+        labels=torch.ones(graph.nodes, 1),
+        device="cpu",
+    )
+    return Job(
+        roster=roster,
+        samples=Samples(one, label, one[:1], label[:1], classes=1, shape=(1,)),
+        graph=graph,
+        rule=roster.rule.make(),
+        protocol=roster.protocol.make(),
+        initialiser=Choice("initialisers", "default"),
+        merge_first=False,
+        faults=Faults(seed),
+        gains=np.ones(graph.nodes),
+        test=whole[:1],
+    )
+
+
+def survey(job: Job, samples: int, rounds: int) -> Iterator[NDArray[np.float64]]:
+    """Every node's estimate of the gain after each round of asking, in the simulator; NaN before it has one."""
+    asking = counting(job, samples)
+    assert isinstance(asking.rule, Census)
+    session = Local(workers=1, mode="loop").open()
+    try:
+        session.begin(asking)
+        for number in range(1, rounds + 1):
+            session.round(number, False)
+            found = asking.rule.gain(session.groups[0].state["minima"])
+            yield found.squeeze(-1).numpy().copy()
+    finally:
+        session.close()
+
+
+def settled(job: Job, method: Method) -> Job:
+    """The job with gains that its nodes have found out by gossip, if they are to."""
+    asking = gossip(method)
+    return replace(job, gains=estimates(job, **asking)) if asking else job
+
+
+def estimates(job: Job, samples: int, rounds: int) -> NDArray[np.float64]:
+    """Every node's estimate in the end; a node that has heard nobody takes itself for alone."""
+    *_, last = survey(job, samples, rounds)
+    return np.where(np.isfinite(last), last, 1.0)
