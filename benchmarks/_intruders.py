@@ -27,7 +27,7 @@ from coterie.net.certificates import SERVER
 from coterie.net.contacts import ALIVE, SERVICE
 from coterie.net.identity import Card, Home, channel, server_credentials
 from coterie.net.wire_pb2 import Header, Hello, Receipt, Welcome
-from coterie.peers.runtime import Running
+from coterie.peers.runtime import PeerRuntime
 
 Tally = defaultdict[str, Counter[str]]
 """What was tried -> what came of it, and how often."""
@@ -38,10 +38,10 @@ POISON = 1e6
 
 
 def hostile(seed: int, dawdle: float, lying: bool, told: Path, *args: Any) -> None:
-    """Play one node of a fleet, with the arguments of its assignment, and mean harm."""
+    """Play one node of a fleet, with the arguments of its configuration, and mean harm."""
 
     async def work(tally: Tally) -> None:
-        await Hostile(Running(fleet.assignment(*args)), random.Random(seed), dawdle, lying, tally).go()
+        await Hostile(PeerRuntime(fleet.peer_config(*args)), random.Random(seed), dawdle, lying, tally).go()
 
     _live(work, told)
     records.write_frame(args[-1] / "records.parquet", records.empty())
@@ -75,10 +75,10 @@ def _live(work: Callable[[Tally], Awaitable[None]], told: Path) -> None:
 class Hostile:
     """A peer that greets as it should and then sends all that it should not."""
 
-    def __init__(self, running: Running, rng: random.Random, dawdle: float, lying: bool, tally: Tally) -> None:
+    def __init__(self, running: PeerRuntime, rng: random.Random, dawdle: float, lying: bool, tally: Tally) -> None:
         self.rng, self.tally, self.dawdle, self.lying = rng, tally, dawdle, lying
-        self.home, self.session, self.agreement = running.a.home, running.links.contacts.session, running.agreement
-        self.rounds, self.numbers = running.a.settings.rounds, running.a.numbers
+        self.home, self.session, self.agreement = running.config.home, running.links.contacts.session, running.agreement
+        self.rounds, self.numbers = running.config.settings.rounds, running.config.numbers
         (self.code,) = self.agreement.codes
         self.fields = running.links.expected.architectures("model")[self.code]
         self.sound = bytes(wire.encode({name: torch.full((n,), POISON) for name, n in self.fields.items()}))

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import _intruders
 from coterie.engines.peer import Fleet, Peer, process
 from coterie.errors import CoterieError
-from coterie.peers.runtime import CHECKPOINT, load_checkpoint
+from coterie.peers.checkpoint import CHECKPOINT, load_checkpoint
 from coterie.runs import runner
 from coterie.runs.experiment import Experiment
 

@@ -34,12 +34,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from _setup import Case, job
 from coterie.engines.peer import make_homes
 from coterie.job import Job
-from coterie.mail.desk import Timing
+from coterie.mail.pace import Timing
 from coterie.net.contacts import ALIVE
 from coterie.net.identity import Home, channel, server_credentials
 from coterie.net.wire import CHUNK
 from coterie.parts import Choice
-from coterie.peers.runtime import Assignment, Running
+from coterie.peers.runtime import PeerConfig, PeerRuntime
 from coterie.protocols import Place, Receive, Round, Send
 from coterie.runs import runner
 from coterie.runs.experiment import Experiment
@@ -99,8 +99,8 @@ class Peer:
         self.near = {f"node-{j}": j for j in ([0] if node else range(1, neighbours + 1))}
         (settings,) = Experiment(rounds=10**6).resolved.values()
         where, timing = star(neighbours, sizes), Timing(deadline=600)
-        self.running = Running(
-            Assignment("", settings, 0, where, node, self.near, Home(home), home / "run", timing, wait=600)
+        self.running = PeerRuntime(
+            PeerConfig("", settings, 0, where, node, self.near, Home(home), home / "run", timing, wait=600)
         )
         self.number = 0
 
@@ -110,7 +110,7 @@ class Peer:
 
     async def exchange(self) -> None:
         self.number += 1
-        self.running.desk.begin(self.number, self.near.values())
+        self.running.mailroom.begin(self.number, self.near.values())
         await self.running.links.announce(self.number)
         await self.running.node.round(self.number, self.running, self.near.values(), False)
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from coterie.contract import Layout, Me, Message, Rule, State
 from coterie.network.graph import Graph
-from coterie.node.merging import Delivery, Exchange, Merger
+from coterie.node.bundles import Bundle
+from coterie.node.merging import Exchange, HeardBundle, Merger
 from coterie.node.sums import Packet, StreamInbox, Summed
 
 
@@ -52,7 +53,8 @@ def stacked(rule: Rule, who: Nodes, active: np.ndarray | None = None, chunk: int
     rows = np.flatnonzero(np.diff(arcs.indptr))
     me = who.me(slice(None), who.round)
     fields = {k: f.clone() for k, f in rule.send(me, who.params, who.state).items()}
-    exchange = Exchange(rows, (Delivery(arcs[rows], fields, me.size.numpy(), who.round),), who.round)
+    bundle = Bundle(0, fields, me.size.numpy(), who.round, np.empty(0, np.int64))
+    exchange = Exchange(rows, (HeardBundle(arcs[rows], bundle),), who.round)
     merger = Merger(rule, params, torch.zeros(len(params), 0), state, who.me)
     if not len(rows):
         return params, state

@@ -13,9 +13,10 @@ from torch import Tensor
 from coterie import records
 from coterie.config.build import build, load_samples
 from coterie.engines.peer import free_ports
-from coterie.mail.desk import Timing
+from coterie.mail.pace import Timing
 from coterie.net.identity import Home
-from coterie.peers.runtime import CHECKPOINT, Assignment, Running, load_checkpoint
+from coterie.peers.checkpoint import CHECKPOINT, load_checkpoint
+from coterie.peers.runtime import PeerConfig, PeerRuntime
 from coterie.runs.experiment import Experiment
 
 TINY: dict[str, Any] = {
@@ -31,7 +32,7 @@ TINY: dict[str, Any] = {
 MODEL = 64 * 8 + 8 + 8 * 10 + 10
 
 
-def assignments(experiment: Experiment, folder: Path, seed: int = 0, **changes: Any) -> list[Assignment]:
+def peer_configs(experiment: Experiment, folder: Path, seed: int = 0, **changes: Any) -> list[PeerConfig]:
     """One peer for each node of an experiment of one method, with keys and neighbours."""
     ((method, settings),) = experiment.resolved.items()
     job = build(settings, load_samples(settings), seed)
@@ -48,24 +49,26 @@ def assignments(experiment: Experiment, folder: Path, seed: int = 0, **changes: 
         numbers = {names[j]: j for j in near}
         made.append(
             replace(
-                Assignment(method, settings, seed, job, i, numbers, home, folder / names[i] / "run", Timing()),
+                PeerConfig(method, settings, seed, job, i, numbers, home, folder / names[i] / "run", Timing()),
                 **changes,
             )
         )
     return made
 
 
-async def together(given: list[Assignment], beside: Callable[[list[Running]], Any] | None = None) -> pl.DataFrame:
+async def together(given: list[PeerConfig], beside: Callable[[list[PeerRuntime]], Any] | None = None) -> pl.DataFrame:
     """Run peers side by side; their records. `beside` is a coroutine function that may disturb them."""
-    running = [Running(a) for a in given]
+    running = [PeerRuntime(a) for a in given]
     extra = [beside(running)] if beside else []
     found = await asyncio.gather(*(r.go() for r in running), *extra)
     return pl.concat(found[: len(running)]).sort("round", "node")
 
 
-def given(folder: Path, changes: dict[str, Any] | None = None, **settings: Any) -> list[Assignment]:
+def given(folder: Path, changes: dict[str, Any] | None = None, **settings: Any) -> list[PeerConfig]:
     """Three peers, each the others' neighbour."""
-    return assignments(Experiment(**{**TINY, **settings}), folder, **{"timing": Timing(deadline=60), **(changes or {})})
+    return peer_configs(
+        Experiment(**{**TINY, **settings}), folder, **{"timing": Timing(deadline=60), **(changes or {})}
+    )
 
 
 def run(scene: Coroutine[Any, Any, Any], seconds: float = 120) -> Any:
@@ -83,14 +86,14 @@ async def cancelled(tasks: list["asyncio.Task[Any]"]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def kept(assignment: Assignment) -> tuple[dict[str, str], dict[str, Tensor], pl.DataFrame]:
-    return load_checkpoint(assignment.folder / CHECKPOINT)
+def kept(config: PeerConfig) -> tuple[dict[str, str], dict[str, Tensor], pl.DataFrame]:
+    return load_checkpoint(config.folder / CHECKPOINT)
 
 
 UNTIMED = [name for name in records.SCHEMA if not name.endswith("_seconds")]
 
 
-def equal(ones: list[Assignment], others: list[Assignment]) -> None:
+def equal(ones: list[PeerConfig], others: list[PeerConfig]) -> None:
     """Hold two runs to the same bits."""
     for a, b in zip(ones, others, strict=True):
         (about, state, rows), (about_too, state_too, rows_too) = kept(a), kept(b)

@@ -12,14 +12,14 @@ import torch
 
 import peering
 from coterie.errors import ConfigError
-from coterie.mail.desk import Timing
+from coterie.mail.pace import Timing
 from coterie.network.graph import Graph
 from coterie.node.node import Node, snapshot
 from coterie.parts import names
-from coterie.peers.runtime import Running
+from coterie.peers.runtime import PeerRuntime
 from coterie.runs.experiment import Experiment
 from driving import ENGINES, LIGHT, SMALL, Outcome, agree, brought_together, drive, own
-from peering import assignments, together
+from peering import peer_configs, together
 
 PATIENT = Timing(deadline=60)
 """Nobody is given up: who waits in vain is found out by the count of missed deadlines, not by the clock."""
@@ -74,10 +74,10 @@ class Peers:
     """A run of real peers in one event loop, and what came of it."""
 
     def __init__(self, folder: Path, timing: Timing = PATIENT, half: bool = False, **settings: Any) -> None:
-        given = assignments(Experiment(**{**SMALL, **settings}), folder, timing=timing, half=half)
-        self.running: list[Running] = []
+        given = peer_configs(Experiment(**{**SMALL, **settings}), folder, timing=timing, half=half)
+        self.running: list[PeerRuntime] = []
 
-        async def look(running: list[Running]) -> None:
+        async def look(running: list[PeerRuntime]) -> None:
             self.running = running
 
         self.rows: pl.DataFrame = asyncio.run(asyncio.wait_for(together(given, look), 240))
@@ -94,7 +94,7 @@ class Peers:
     @property
     def outcome(self) -> Outcome:
         found = [snapshot([peer.node]) for peer in self.running]
-        return brought_together(found, {}, self.running[0].a.job)
+        return brought_together(found, {}, self.running[0].config.job)
 
 
 def ids(name: str) -> str:
@@ -173,7 +173,7 @@ def test_records_are_those_of_the_simulator(tmp_path: Path) -> None:
         np.testing.assert_allclose(ours, theirs, atol=0.01 if "accuracy" in name else 1e-3, err_msg=name)
     assert found.rows["staleness"].null_count() == found.rows.height
     for node, peer in enumerate(found.running):
-        kept = pl.read_parquet(peer.a.folder / "records.parquet")
+        kept = pl.read_parquet(peer.config.folder / "records.parquet")
         assert kept.equals(found.rows.filter(pl.col("node") == node).sort("round"))
 
 
@@ -215,6 +215,6 @@ def test_seeds_differ(tmp_path: Path) -> None:
     settings = {**SMALL, "nodes": 3, "topology": "complete", "rounds": 1}
     rows = []
     for seed in (0, 1):
-        given = assignments(Experiment(**settings, seeds=2), tmp_path / str(seed), seed)
+        given = peer_configs(Experiment(**settings, seeds=2), tmp_path / str(seed), seed)
         rows.append(asyncio.run(together(given)).drop("seed"))
     assert rows[0]["test_loss"].to_list() != rows[1]["test_loss"].to_list()

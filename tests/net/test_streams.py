@@ -22,7 +22,7 @@ from coterie.net.reception import Reception
 from coterie.net.wire import Receiver
 from coterie.net.wire_pb2 import Header, Hello, Receipt, Welcome
 from coterie.peers.agreement import SHARED
-from coterie.peers.runtime import Assignment, Running
+from coterie.peers.runtime import PeerConfig, PeerRuntime
 from peering import MODEL, cancelled, given, run, together, until
 
 # ---- Streams
@@ -31,14 +31,14 @@ from peering import MODEL, cancelled, given, run, together, until
 class Caller:
     """Node 1 by hand: it keeps to the protocol only as far as the test wants."""
 
-    def __init__(self, running: Running, to: Assignment) -> None:
+    def __init__(self, running: PeerRuntime, to: PeerConfig) -> None:
         self.self, self.to = running, to
         self.payload = wire.encode({"w": torch.ones(running.node.params.numel())})
         (self.code,) = running.agreement.codes
 
     @asynccontextmanager
     async def line(self) -> AsyncIterator[grpc.aio.Channel]:
-        async with channel(self.self.a.home, self.to.home.card) as line:
+        async with channel(self.self.config.home, self.to.home.card) as line:
             call = line.unary_stream(f"/{SERVICE}/Follow")(self.self.links.contacts.hello().SerializeToString())
             assert Welcome.FromString(await call.read()).accepted
             yield line
@@ -70,10 +70,10 @@ class Caller:
 
 
 @asynccontextmanager
-async def called(folder: Path, **settings: Any) -> AsyncIterator[tuple[Running, Caller]]:
+async def called(folder: Path, **settings: Any) -> AsyncIterator[tuple[PeerRuntime, Caller]]:
     """Node 0, waiting for its neighbours, and a hand-made neighbour."""
     crew = given(folder, **settings)
-    peer, other = Running(crew[0]), Running(crew[1])
+    peer, other = PeerRuntime(crew[0]), PeerRuntime(crew[1])
     task = asyncio.create_task(peer.go())
     try:
         await until(lambda: peer.links._tasks or task.done())
@@ -82,8 +82,8 @@ async def called(folder: Path, **settings: Any) -> AsyncIterator[tuple[Running, 
         await cancelled([task])
 
 
-def taken(peer: Running) -> int:
-    return sum(len(box.bytes) for box in peer.desk._boxes.values())
+def taken(peer: PeerRuntime) -> int:
+    return sum(len(box.bytes) for box in peer.mailroom.mailbox.boxes.values())
 
 
 def test_a_stream_that_breaks_adds_nothing(tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_a_stream_that_breaks_adds_nothing(tmp_path: Path) -> None:
             assert taken(peer) == link.status.received == 1
             assert (await caller.bring(line, caller.whole())).reason == "duplicate"
             assert taken(peer) == 1
-            (box,) = peer.desk._boxes.values()
-            torch.testing.assert_close(box.heard.sums.merged("w", None, normalised=False), torch.full((MODEL,), 5.0))
+            (box,) = peer.mailroom.mailbox.boxes.values()
+            torch.testing.assert_close(box.summed.sums.merged("w", None, normalised=False), torch.full((MODEL,), 5.0))
 
     run(scene())
 
@@ -139,7 +139,7 @@ def test_a_refusal_reaches_a_sender_in_the_middle_of_its_message(tmp_path: Path)
             long = memoryview(bytes(64 * wire.CHUNK))
             for header, reason in ((caller.header(session="another"), "session"), (b"\xff", "damaged")):
                 call = line.stream_stream(f"/{SERVICE}/Deliver")()
-                receipt = await wires._brought(call, wires.Outgoing(1, 1, header, long, 0, frozenset()))
+                receipt = await wires._brought(call, wires.EncodedPacket(1, 1, header, long, 0, frozenset()))
                 assert receipt.reason == reason
 
     run(scene())
@@ -197,7 +197,7 @@ def test_a_stream_that_stands_still_is_cut(tmp_path: Path, monkeypatch: pytest.M
 
 def test_who_has_not_greeted_delivers_nothing(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with called(tmp_path) as (peer, caller), channel(caller.self.a.home, caller.to.home.card) as line:
+        async with called(tmp_path) as (peer, caller), channel(caller.self.config.home, caller.to.home.card) as line:
             assert (await caller.bring(line, caller.whole())).reason == "session"
             assert taken(peer) == 0
 
@@ -235,24 +235,24 @@ def test_fifty_neighbours_at_once_cost_a_few_models(
     )
 
     async def scene() -> None:
-        hub, other = Running(crew[0]), Running(crew[1])
+        hub, other = PeerRuntime(crew[0]), PeerRuntime(crew[1])
         task = asyncio.create_task(hub.go())
         await until(lambda: hub.links._tasks or task.done())
         template = Caller(other, crew[0])
         assert len(template.payload) > 1e6
 
-        async def one(a: Assignment) -> None:
+        async def one(a: PeerConfig) -> None:
             caller = Caller.__new__(Caller)
-            caller.__dict__.update(template.__dict__, self=SimpleNamespace(a=a, links=other.links))
+            caller.__dict__.update(template.__dict__, self=SimpleNamespace(config=a, links=other.links))
             async with caller.line() as line:
                 assert (await caller.bring(line, caller.whole())).accepted
 
         try:
             await asyncio.gather(*(one(a) for a in crew[1:]))
-            (box,) = hub.desk._boxes.values()
-            assert len(box.heard) == 50
+            (box,) = hub.mailroom.mailbox.boxes.values()
+            assert box.models == 50
             gc.collect()
-            assert len(box.heard.messages) == held  # type: ignore[attr-defined]
+            assert len(box.summed.messages) == held  # type: ignore[attr-defined]
             assert Staging.peak <= reception.STAGED * len(template.payload)
             await until(lambda: gc.collect() >= 0 and not [s for s in Staging.all if s._staged])  # calls are winding up
         finally:

@@ -13,12 +13,12 @@ from coterie.config.build import gossip
 from coterie.contract import Layout
 from coterie.engines.memory import Memory
 from coterie.errors import ConfigError
-from coterie.node.gossip import Census, counting
-from coterie.peers.runtime import asked
+from coterie.node.gossip import GossipGain, gossip_job
+from coterie.peers.runtime import with_estimated_gain
 from coterie.runs.experiment import Experiment
 from coterie.runs.gossip import estimates, survey
 from driving import job
-from peering import assignments, together
+from peering import peer_configs, together
 
 SMALL: dict[str, Any] = {
     "dataset": "digits",
@@ -57,8 +57,8 @@ def test_who_hears_nobody_is_alone() -> None:
 
 
 def test_peers_in_memory_find_the_same() -> None:
-    made = counting(job(nodes=12, total=240, topology={"name": "ba", "m": 2}), 300)
-    assert isinstance(made.rule, Census)
+    made = gossip_job(job(nodes=12, total=240, topology={"name": "ba", "m": 2}), 300)
+    assert isinstance(made.rule, GossipGain)
     session = Memory().open()
     session.begin(made)
     for number, expected in enumerate(survey(made, 300, 4), 1):
@@ -73,7 +73,9 @@ def test_peers_over_sockets_find_the_same_and_start_from_it(tmp_path: Path) -> N
     assert asking == {"samples": 500, "rounds": 5}
 
     async def scene() -> Any:
-        given = await asyncio.gather(*(asked(a, **asking) for a in assignments(Experiment(**SMALL), tmp_path)))
+        given = await asyncio.gather(
+            *(with_estimated_gain(a, **asking) for a in peer_configs(Experiment(**SMALL), tmp_path))
+        )
         return given, await together(list(given))
 
     given, rows = asyncio.run(scene())
@@ -92,7 +94,7 @@ def test_too_little_gossip_is_refused(name: str) -> None:
 
 def test_the_estimate_needs_no_scale() -> None:
     """Ten times the data everywhere changes nothing."""
-    rule = Census(1000)
+    rule = GossipGain(1000)
     made = job(nodes=6, total=120)
     me = made.roster.me(np.arange(6), 1, Layout(("w",), ((3,),)))
     small, large = (rule._draw(me, torch.full((6, 1), rate)) for rate in (1e2, 1e4))

@@ -15,14 +15,15 @@ from coterie import records
 from coterie.app.cli import main
 from coterie.contract import Layout
 from coterie.errors import ConfigError, RunError
-from coterie.mail.desk import Timing
+from coterie.mail.pace import Timing
 from coterie.node.measures import KINDS, Steps, layers, spread, tensor_means
 from coterie.peers import deployment
-from coterie.peers.runtime import Running, kept_measures
+from coterie.peers.checkpoint import kept_measures
+from coterie.peers.runtime import PeerRuntime
 from coterie.report.measures import draw_spread, draw_steps, draw_told, plot_measures
 from coterie.runs import runner
 from coterie.runs.experiment import Experiment
-from peering import assignments, together
+from peering import peer_configs, together
 from small import LOOP, At, interrupt, interrupted, small
 
 LAYOUT = Layout(("a", "nothing", "b"), ((2, 2), (0, 3), (2,)))
@@ -159,11 +160,11 @@ def _fail_in_third_round() -> Any:
 def test_peers_measure_what_the_simulator_does(tmp_path: Path) -> None:
     """Each for itself, through a restart, and brought together as one run."""
     settings: dict[str, Any] = {"nodes": 4, "rounds": 3, "rule": "dechw", "measures": KINDS}
-    given = assignments(small(**settings), tmp_path / "peers", timing=Timing(deadline=60))
+    given = peer_configs(small(**settings), tmp_path / "peers", timing=Timing(deadline=60))
     asyncio.run(asyncio.wait_for(together(given), 120))
     small(**settings, engine={"name": "memory"}).run(tmp_path / "memory")
     wanted = records.measures(tmp_path / "memory")
-    again = [Running(a) for a in given]
+    again = [PeerRuntime(a) for a in given]
     for peer in again:
         assert peer._restore() == 3
         peer.worker.shutdown()

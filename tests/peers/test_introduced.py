@@ -14,17 +14,19 @@ from coterie.engines.peer import free_ports
 from coterie.errors import ConfigError, PeerError, RunError
 from coterie.net.identity import Home
 from coterie.peers import deployment
-from coterie.peers.runtime import Introduced, Running
+from coterie.peers.runtime import Introduced, PeerRuntime
 from coterie.runs.experiment import Experiment
 from peering import TINY, cancelled, given, kept, run, together, until
 
 # ---- Neighbours who come and go
 
 
-async def life(experiment: Experiment, home: Home, lives: list[Running], architecture: int = 0) -> pl.DataFrame:
+async def life(experiment: Experiment, home: Home, lives: list[PeerRuntime], architecture: int = 0) -> pl.DataFrame:
     """What `coterie peer run` does."""
     while True:
-        lives.append(Running(deployment.assignment(experiment, home, None, None, architecture, port=0, verbose=False)))
+        lives.append(
+            PeerRuntime(deployment.peer_config(experiment, home, None, None, architecture, port=0, verbose=False))
+        )
         with suppress(Introduced):
             return await lives[-1].go()
 
@@ -46,7 +48,7 @@ def test_a_running_peer_notices_who_is_introduced_and_who_is_removed(tmp_path: P
     experiment = Experiment(**{**TINY, "rounds": 60, "engine": {"name": "peer", "deadline": 5.0, "wait": 30.0}})
 
     async def scene() -> None:
-        lives: dict[str, list[Running]] = {home.name: [] for home in (alice, bob, carol)}
+        lives: dict[str, list[PeerRuntime]] = {home.name: [] for home in (alice, bob, carol)}
         tasks = [asyncio.create_task(life(experiment, home, lives[home.name])) for home in (alice, bob)]
         await until(lambda: lives["alice"] and lives["alice"][0].status.round >= 2)
         alice.add(carol.card)
@@ -69,7 +71,7 @@ def test_notes_on_a_neighbour_stay_its_own_whoever_comes_and_goes(tmp_path: Path
     models = [{"name": "mlp", "sizes": [8]}, {"name": "mlp", "sizes": [12]}]
     desa = {"protocol": {"name": "desa", "ipc": 1, "steps": 1}, "rule": "isolation", "model": models}
     experiment = Experiment(**{**TINY, **desa, "rounds": 60, "engine": {"name": "peer", "deadline": 5.0, "wait": 30.0}})
-    lives: dict[str, list[Running]] = {home.name: [] for home in (alice, bob, carol)}
+    lives: dict[str, list[PeerRuntime]] = {home.name: [] for home in (alice, bob, carol)}
 
     async def scene() -> None:
         alice.add(carol.card)
@@ -82,7 +84,7 @@ def test_notes_on_a_neighbour_stay_its_own_whoever_comes_and_goes(tmp_path: Path
 
     run(scene())
     notes, own = lives["alice"][1].node.notes, lives["carol"][-1].node.notes
-    assert lives["alice"][1].a.numbers == {"carol": 2}
+    assert lives["alice"][1].config.numbers == {"carol": 2}
     torch.testing.assert_close(notes["anchors 2"], own["anchors 0"])
     assert notes["holds"].tolist() == [1, 2]  # who is gone may come back, and has them
 
@@ -90,13 +92,13 @@ def test_notes_on_a_neighbour_stay_its_own_whoever_comes_and_goes(tmp_path: Path
 def test_a_protocol_that_counts_all_nodes_is_not_for_peers_that_know_a_few(tmp_path: Path) -> None:
     alice, *_ = household(tmp_path)
     with pytest.raises(ConfigError, match=r"protocol relay needs everyone's number.*local = True"):
-        deployment.assignment(Experiment(**{**TINY, "protocol": "relay"}), alice, None, None, 0, port=0, verbose=False)
+        deployment.peer_config(Experiment(**{**TINY, "protocol": "relay"}), alice, None, None, 0, port=0, verbose=False)
 
 
 def test_a_card_that_cannot_be_read_stops_nobody(tmp_path: Path) -> None:
     crew = given(tmp_path, {"introduced": True})
 
-    async def beside(running: list[Running]) -> None:
+    async def beside(running: list[PeerRuntime]) -> None:
         await until(lambda: running[0].status.round >= 1)
         (crew[0].home.path / "neighbours" / "dave.peer").write_text("not a card")
 
@@ -113,8 +115,8 @@ def test_records_of_peers_that_differ_are_not_brought_together(tmp_path: Path) -
     homes[1].add(homes[0].card)
     for home, rounds in zip(homes, (3, 4), strict=True):
         experiment = Experiment(**{**TINY, "rounds": rounds, "engine": "peer"})
-        given = deployment.assignment(experiment, home, None, None, 0, port=0, verbose=False)
-        made = Running(given)
+        given = deployment.peer_config(experiment, home, None, None, 0, port=0, verbose=False)
+        made = PeerRuntime(given)
         made._restore()
         records.write_frame(given.folder / "records.parquet", made.rows)
     folders = [home.path for home in homes]
@@ -145,7 +147,7 @@ def test_commands_of_a_peer_say_how_things_stand(tmp_path: Path, monkeypatch: py
         peer_commands.run("my.toml")
 
     async def to_the_end_but_one() -> None:
-        running = [Running(a) for a in crew]
+        running = [PeerRuntime(a) for a in crew]
         tasks = [asyncio.create_task(r.go()) for r in running]
         await until(lambda: running[0].status.checkpoints >= 2)
         await cancelled(tasks)
@@ -162,7 +164,7 @@ def test_commands_of_a_peer_say_how_things_stand(tmp_path: Path, monkeypatch: py
 
 def test_what_goes_on_going_wrong_is_logged_once(tmp_path: Path) -> None:
     """However long the words for it are."""
-    contacts = Running(given(tmp_path)[0]).links.contacts
+    contacts = PeerRuntime(given(tmp_path)[0]).links.contacts
     link = contacts.by_name["node-1"]
     for _ in range(3):
         contacts.trouble(link, "no route " * 100)

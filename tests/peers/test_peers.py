@@ -20,11 +20,11 @@ from coterie.config.build import build, load_samples
 from coterie.engines.peer import Fleet
 from coterie.engines.peer import Peer as Engine
 from coterie.errors import PeerError, RunError
-from coterie.mail import desk as desks
-from coterie.mail.desk import Timing
+from coterie.mail.pace import MISSES, Timing
 from coterie.net.certificates import certify, key_text, new_key
 from coterie.network.graph import Graph
-from coterie.peers.runtime import CHECKPOINT, Running
+from coterie.peers.checkpoint import CHECKPOINT
+from coterie.peers.runtime import PeerRuntime
 from coterie.runs.experiment import Experiment
 from peering import MODEL, TINY, cancelled, equal, given, kept, run, together, until
 
@@ -41,18 +41,18 @@ def test_all_stop_and_all_go_on_as_if_nothing_had_been(
     run(together(straight))
 
     async def stop() -> None:
-        reached: list[Running] = []
-        original = Running._round if where == "between rounds" else Running.receive
+        reached: list[PeerRuntime] = []
+        original = PeerRuntime._round if where == "between rounds" else PeerRuntime.receive
 
-        async def halting(self: Running, *args: Any) -> Any:
+        async def halting(self: PeerRuntime, *args: Any) -> Any:
             if self.status.round == (2 if where == "between rounds" else 3):
                 reached.append(self)
                 await asyncio.Event().wait()
             return await original(self, *args)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Running, original.__name__, halting)
-            running = [Running(a) for a in broken]
+            patch.setattr(PeerRuntime, original.__name__, halting)
+            running = [PeerRuntime(a) for a in broken]
             tasks = [asyncio.create_task(r.go()) for r in running]
             await until(lambda: len(reached) == 3)
             await cancelled(tasks)
@@ -68,11 +68,11 @@ def test_a_peer_that_comes_back_knows_how_long_rounds_take(tmp_path: Path) -> No
     """Else it waits longer than its neighbours do, and they go on without it."""
     crew = given(tmp_path, rounds=4)
     run(together(crew))
-    back = Running(crew[0])
+    back = PeerRuntime(crew[0])
     assert back._restore() == 4
-    took, worked = back.desk.pace
+    took, worked = back.pace.times.history
     assert 3 <= len(took) <= len(worked) == 4
-    assert back.desk.deadline < crew[0].timing.deadline
+    assert back.pace.deadline < crew[0].timing.deadline
 
 
 def test_a_peer_that_dies_is_passed_by_and_catches_up(tmp_path: Path) -> None:
@@ -80,13 +80,13 @@ def test_a_peer_that_dies_is_passed_by_and_catches_up(tmp_path: Path) -> None:
     crew = given(tmp_path, rounds=40, evaluate=40)
 
     async def scene() -> None:
-        running = [Running(a) for a in crew]
+        running = [PeerRuntime(a) for a in crew]
         tasks = [asyncio.create_task(r.go()) for r in running]
         await until(lambda: running[2].status.checkpoints >= 3)
         await cancelled(tasks[2:])
         died = int(kept(crew[2])[0]["round"])
         await until(lambda: running[0].status.round > died + 4 and running[1].status.round > died + 4)
-        again = Running(crew[2])
+        again = PeerRuntime(crew[2])
         await asyncio.gather(*tasks[:2], again.go())
         return died, again
 
@@ -109,10 +109,10 @@ def test_a_neighbour_that_never_comes_is_not_waited_for_forever(tmp_path: Path) 
 def test_a_peer_that_stands_still_is_excused_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its pulses go on, as when only its training hangs: others wait a few times, then no more, until it is heard."""
     crew = given(tmp_path, {"timing": Timing(deadline=0.5, stretch=1e6)}, rounds=30, evaluate=30)
-    train = Running._work
+    train = PeerRuntime._work
 
-    async def scene() -> list[Running]:
-        running = [Running(a) for a in crew]
+    async def scene() -> list[PeerRuntime]:
+        running = [PeerRuntime(a) for a in crew]
         free = asyncio.Event()
 
         async def hang(what: Callable[[], Any]) -> Any:
@@ -122,7 +122,7 @@ def test_a_peer_that_stands_still_is_excused_and_comes_back(tmp_path: Path, monk
 
         running[2].node.work = hang  # type: ignore[method-assign]
         tasks = [asyncio.create_task(r.go()) for r in running]
-        await until(lambda: all(r.desk.neighbours[2].misses >= desks.MISSES for r in running[:2]))
+        await until(lambda: all(r.pace.neighbours[2].misses >= MISSES for r in running[:2]))
         free.set()
         await asyncio.gather(*tasks)
         return running
@@ -139,10 +139,10 @@ def test_a_peer_that_stands_still_is_excused_and_comes_back(tmp_path: Path, monk
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, rounds: set[str]) -> None:
     """Checkpoints of these rounds find no room."""
-    write, fill = files.write, Running._save
+    write, fill = files.write, PeerRuntime._save
     now: dict[str, str] = {}
 
-    def save(self: Running, number: int) -> None:
+    def save(self: PeerRuntime, number: int) -> None:
         now[str(self._file)] = str(number)
         fill(self, number)
 
@@ -151,7 +151,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, rounds: set[str]) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write(path, content)
 
-    monkeypatch.setattr(Running, "_save", save)
+    monkeypatch.setattr(PeerRuntime, "_save", save)
     monkeypatch.setattr(files, "write", refuse)
 
 
@@ -161,7 +161,7 @@ def test_a_full_disk_does_not_stop_a_peer_and_leaves_its_checkpoint_whole(
     crew, seen = given(tmp_path, rounds=4), []
     full_disk(monkeypatch, {"2", "3"})
 
-    async def look(running: list[Running]) -> None:
+    async def look(running: list[PeerRuntime]) -> None:
         await until(lambda: running[0].status.checkpoint_errors)
         seen.append(kept(crew[0])[0]["round"])
         seen.append(running[0].status)
@@ -188,7 +188,7 @@ def test_a_damaged_checkpoint_is_said_and_not_overwritten(tmp_path: Path) -> Non
     file.write_bytes(file.read_bytes()[:-7])
     before = file.read_bytes()
     with pytest.raises(RunError, match="damaged") as caught:
-        run(Running(crew[0]).go())
+        run(PeerRuntime(crew[0]).go())
     assert "Remove it" in str(caught.value)
     assert file.read_bytes() == before
 
@@ -198,9 +198,9 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> Non
     run(together(crew))
     (other,) = Experiment(**{**TINY, "lr": 0.7}).resolved.values()
     with pytest.raises(PeerError, match="another configuration"):
-        run(Running(replace(crew[0], settings=other)).go())
+        run(PeerRuntime(replace(crew[0], settings=other)).go())
     with pytest.raises(PeerError, match="another peer"):
-        run(Running(replace(crew[1], folder=crew[0].folder)).go())
+        run(PeerRuntime(replace(crew[1], folder=crew[0].folder)).go())
 
 
 # ---- Strangers, and neighbours who do not agree
@@ -213,7 +213,7 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
         other.bind((host, int(port)))
         other.listen()
         with pytest.raises(PeerError, match=f"cannot listen on {crew[0].home.listen}"):
-            run(Running(crew[0]).go())
+            run(PeerRuntime(crew[0]).go())
 
 
 def test_a_peer_does_not_begin_with_an_expired_certificate(tmp_path: Path) -> None:
@@ -222,10 +222,10 @@ def test_a_peer_does_not_begin_with_an_expired_certificate(tmp_path: Path) -> No
     long_ago = datetime.now(UTC) - timedelta(days=4000)
     (crew[0].home.path / "certificate.pem").write_text(certify(key, "node-0", long_ago))
     with pytest.raises(PeerError, match="has expired"):
-        run(Running(crew[0]).go())
+        run(PeerRuntime(crew[0]).go())
 
 
-def errors(running: Running) -> str:
+def errors(running: PeerRuntime) -> str:
     return "\n".join(e["text"] for e in running.status.errors)
 
 
@@ -233,9 +233,9 @@ def test_neighbours_with_different_settings_refuse_each_other_and_say_which(tmp_
     crew = given(tmp_path, {"wait": 1.5}, nodes=2)
     (other,) = Experiment(**{**TINY, "nodes": 2, "lr": 0.7, "total": 60}).resolved.values()
     crew[1] = replace(crew[1], settings=other)
-    found: list[Running] = []
+    found: list[PeerRuntime] = []
 
-    async def look(running: list[Running]) -> None:
+    async def look(running: list[PeerRuntime]) -> None:
         found.extend(running)
         await until(lambda: all(r.status.errors for r in running))
 
@@ -250,9 +250,9 @@ def test_models_of_other_shapes_are_found_out_at_once(tmp_path: Path) -> None:
     crew = given(tmp_path, {"wait": 1.5}, nodes=2)
     (other,) = Experiment(**{**TINY, "nodes": 2, "model": {"name": "mlp", "sizes": [9]}}).resolved.values()
     crew[1] = replace(crew[1], job=build(other, load_samples(other), 0))
-    found: list[Running] = []
+    found: list[PeerRuntime] = []
 
-    async def look(running: list[Running]) -> None:
+    async def look(running: list[PeerRuntime]) -> None:
         found.extend(running)
         await until(lambda: all(r.status.errors for r in running))
 
@@ -267,9 +267,9 @@ def test_adding_a_neighbour_on_one_side_lets_nobody_in(tmp_path: Path) -> None:
     crew[0].home.remove("node-1")
     known = replace(crew[0].job, graph=Graph.from_edges(3, [(0, 2), (1, 2)]))
     crew[0] = replace(crew[0], job=known, numbers={"node-2": 2})
-    found: list[Running] = []
+    found: list[PeerRuntime] = []
 
-    async def look(running: list[Running]) -> None:
+    async def look(running: list[PeerRuntime]) -> None:
         found.extend(running)
 
     rows = run(together(crew, look)).filter(pl.col("round") == 3).sort("node")

@@ -127,11 +127,12 @@ def run(
     """Train with whoever is there, from the beginning or from where this peer was."""
     from coterie.config.configuration import layered
     from coterie.peers import deployment, runtime
+    from coterie.peers.checkpoint import CHECKPOINT
 
     here, done = _open(home), None
     with deployment.alone(here):
         while done is None:
-            given = deployment.assignment(
+            given = deployment.peer_config(
                 layered(Path(file), {}), here, data, method, architecture, port=status_port, verbose=not quiet
             )
             try:
@@ -139,9 +140,8 @@ def run(
             except runtime.Introduced:
                 continue
             except runtime.Stopped:
-                model = (
-                    "; the model so far: `coterie peer export`" if (given.folder / runtime.CHECKPOINT).exists() else ""
-                )
+                kept = (given.folder / CHECKPOINT).exists()
+                model = "; the model so far: `coterie peer export`" if kept else ""
                 print(f"Stopped. Go on with the same command{model}.", flush=True)
                 os._exit(0)  # a training step under way is not waited for: the checkpoint of the last round stands
     last = done.row(-1, named=True)

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from coterie.engines._matrices import Population
-from coterie.engines._worker import Arrays, Done, ExerciseTask, LessonTask, Page, ToAnswer, packed
+from coterie.engines._worker import AnswerTask, Arrays, Done, ExerciseTask, LessonTask, Page, packed
 from coterie.engines._workers import Doing
 from coterie.errors import during, noted
 from coterie.job import Indices, diverged, foreign
-from coterie.mail.post import Bundle, Indexed, Post, RowPacket
-from coterie.node.merging import Delivery, Exchange
+from coterie.mail.simulated import Indexed, Mail, RowPacket
+from coterie.node.bundles import Bundle
+from coterie.node.merging import Exchange, HeardBundle
 from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Op, Receive, Send, Teach, Train
 
 Asked = list[tuple[int, Any]]
@@ -34,7 +35,7 @@ class LocalSession(Population):
             if group.squares is not None:
                 group.squares.zero_()
         active = job.faults.active(job.graph, number) if job.faults.fails else None
-        self.post = Post(job.graph, active)
+        self.post = Mail(job.graph, active)
         self._changed, self._received = np.zeros(job.roster.nodes, bool), np.zeros(job.roster.nodes, np.int64)
         if evaluate:
             self.gauges.begin(number)
@@ -215,7 +216,7 @@ class LocalSession(Population):
         fields = {name: live.get(id(f), f) for name, f in fields.items()}
         if group.matrix.shape[1] > width:
             fields["buffers"] = "buffers" if everyone else group.matrix[torch.as_tensor(rows), width:]
-        return Bundle(g, fields, me.size, self.number, refused), np.arange(len(rows))
+        return Bundle(g, fields, me.size.cpu().numpy(), self.number, refused), np.arange(len(rows))
 
     def _field(self, batch: Bundle, name: str) -> Tensor:
         field, group, width = batch.fields[name], self.groups[batch.group], self.layouts[batch.group].size
@@ -247,9 +248,9 @@ class LocalSession(Population):
         for g, positions, rows in self._by_group([n for n, _ in asked]):
             self._protect(g, rows, used)
             ops = [asked[p][1] for p in positions]
-            heard = self._joined(self._deliveries(g, [op.heard for op in ops]))
-            answers = self._deliveries(g, [op.answers for op in ops]) if ops[0].answers is not None else []
-            reached = np.flatnonzero(sum((np.diff(d.arcs.indptr) for d in heard), np.zeros(len(rows), np.int64)))
+            heard = self._joined(self._heard(g, [op.heard for op in ops]))
+            answers = self._heard(g, [op.answers for op in ops]) if ops[0].answers is not None else []
+            reached = np.flatnonzero(sum((np.diff(h.arcs.indptr) for h in heard), np.zeros(len(rows), np.int64)))
             if not len(reached):
                 continue
             exchange = Exchange(rows, (*heard, *answers), self.number).take(reached)
@@ -265,8 +266,8 @@ class LocalSession(Population):
         self._bill("merge_seconds", np.array([n for n, _ in asked]), start)
         return [None] * len(asked)
 
-    def _deliveries(self, g: int, heard: list[Indexed]) -> list[Delivery]:
-        """What these rows heard, one sparse matrix for each batch of messages of their own architecture."""
+    def _heard(self, g: int, heard: list[Indexed]) -> list[HeardBundle]:
+        """What these rows heard, one sparse matrix for each bundle of their own architecture."""
         mails = np.concatenate([h.mails for h in heard])
         receiver = np.repeat(np.arange(len(heard)), [len(h) for h in heard])
         found = []
@@ -277,17 +278,18 @@ class LocalSession(Population):
                 weights = self.post.weight[mails[mine]].astype(np.float32)
                 where = (receiver[mine], self.post.row[mails[mine]])
                 arcs = sp.csr_array((weights, where), shape=(len(heard), len(batch.sizes)))
-                found.append(Delivery(arcs, batch.fields, batch.sizes.cpu().numpy(), batch.round))
+                found.append(HeardBundle(arcs, batch))
         return found
 
-    def _joined(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """One delivery of what was sent in several batches, because some had less to wait for than others."""
-        if len(deliveries) < 2:
-            return deliveries
-        batches = [b for d in deliveries for b in self.post.bundles if b.fields is d.fields]
-        fields = {name: torch.cat([self._field(b, name) for b in batches]) for name in deliveries[0].fields}
-        arcs = sp.csr_array(sp.hstack([d.arcs for d in deliveries], format="csr"))
-        return [Delivery(arcs, fields, np.concatenate([d.sizes for d in deliveries]), self.number)]
+    def _joined(self, heard: list[HeardBundle]) -> list[HeardBundle]:
+        """One bundle of what was sent in several, because some nodes had less to wait for than others."""
+        if len(heard) < 2:
+            return heard
+        bundles = [h.bundle for h in heard]
+        fields = {name: torch.cat([self._field(b, name) for b in bundles]) for name in bundles[0].fields}
+        sizes = np.concatenate([b.sizes for b in bundles])
+        arcs = sp.csr_array(sp.hstack([h.arcs for h in heard], format="csr"))
+        return [HeardBundle(arcs, Bundle(bundles[0].group, fields, sizes, self.number, np.empty(0, np.int64)))]
 
     def _adopt(self, asked: Asked) -> list[None]:
         for node, op in asked:
@@ -315,16 +317,12 @@ class LocalSession(Population):
             batch = self.post.bundles[number]
             alike = self.group_of[nodes] == batch.group  # of another architecture there is nothing to say
             shares = np.array_split(np.flatnonzero(alike & (self.post.bundle[mails] == number)), self.pool.workers)
-            sizes = batch.sizes.cpu().numpy()
-            links = [
-                ToAnswer(self.row_of[nodes[s]], self.post.row[mails[s]], batch.fields, sizes, batch.round)
-                for s in shares
-            ]
+            tasks = [AnswerTask(self.row_of[nodes[s]], self.post.row[mails[s]], batch) for s in shares]
             doing = self._doing("answering at", [nodes[s] for s in shares])
-            said = self.pool.each("answer", [(batch.group, some, self.number) for some in links], doing)
+            said = self.pool.each("answer", [(batch.group, task, self.number) for task in tasks], doing)
             for share, fields in zip(shares, said, strict=True):
                 if fields:
-                    own, refused = self.job.roster.sizes(nodes[share]).to(self.device), _not_finite([*fields.values()])
+                    own, refused = self.job.roster.sizes(nodes[share]).numpy(), _not_finite([*fields.values()])
                     self.post.bundles.append(Bundle(batch.group, fields, own, self.number, refused))
                 made = len(self.post.bundles) - 1 if fields else -1
                 for row, (node, mail) in enumerate(zip(nodes[share].tolist(), mails[share], strict=True)):
@@ -350,7 +348,7 @@ class LocalSession(Population):
         packets = {}
         for pupil, arrays in taught.items():
             fields = {name: torch.from_numpy(a).to(self.device).unsqueeze(0) for name, a in arrays.items()}
-            size = self.job.roster.sizes(np.array([pupil])).to(self.device)
+            size = self.job.roster.sizes(np.array([pupil])).numpy()
             refused = _not_finite(list(fields.values()))
             self.post.bundles.append(Bundle(int(self.group_of[pupil]), fields, size, self.number, refused))
             packets[pupil] = RowPacket(len(self.post.bundles) - 1, 0, node)
@@ -381,7 +379,7 @@ class LocalSession(Population):
             fields = {name: self._field(batch, name)[packet.row] for name in batch.fields}
             if batch.aliases:  # an exercise may keep what it heard
                 fields = {name: field.clone() for name, field in fields.items()}
-            pages[place] = packed(fields), float(batch.sizes[packet.row]), batch.round
+            pages[place] = packed(fields), batch.sizes[packet.row].item(), batch.round
         return pages[place]
 
     def _exercised(self, node: int, op: Exercise, done: Done) -> dict[int, RowPacket]:
@@ -393,7 +391,7 @@ class LocalSession(Population):
         packets = dict.fromkeys(op.to.tolist(), RowPacket(-1, 0, node))
         for arrays, to in done.said:
             fields = {name: torch.from_numpy(array).unsqueeze(0) for name, array in arrays.items()}
-            size = self.job.roster.sizes(np.array([node]))
+            size = self.job.roster.sizes(np.array([node])).numpy()
             batch = Bundle(int(self.group_of[node]), fields, size, self.number, _not_finite(list(fields.values())))
             self.post.bundles.append(batch)
             packets |= dict.fromkeys(to, RowPacket(len(self.post.bundles) - 1, 0, node))

@@ -17,21 +17,19 @@ from coterie.engines._groups import Group
 from coterie.errors import during
 from coterie.job import Indices, Roster, Samples
 from coterie.node.architecture import architectures
+from coterie.node.bundles import Bundle
 from coterie.node.merging import Exchange, Merger, squared_distances
 from coterie.node.student import RowStudent, classroom, exercise, pupil, teach
 from coterie.node.training import Trainer, stack_height
 
 
 @dataclass(frozen=True)
-class ToAnswer:
-    """Messages that are to be answered: which rows answer which of the messages that were sent together."""
+class AnswerTask:
+    """Messages to be answered: which rows answer which messages of a bundle."""
 
     rows: Indices
     messages: Indices
-    fields: dict[str, Any]
-    """Each field of all messages, as a tensor or as the name of a shared one."""
-    sizes: np.ndarray
-    round: int
+    bundle: Bundle
 
 
 def share(tensor: Tensor) -> Tensor:
@@ -186,7 +184,7 @@ class Worker:
                 self.mergers[g].by_rows(exchange.take(mine), out, max(1, 2**22 // (4 * width)))
 
     def settle(self, g: int, exchange: Exchange) -> None:
-        """After everyone's `merge`: take over whole rows and memory without columns, and average the float buffers."""
+        """Store what every process's `merge` has left: merged rows, a rule's scalars, and averaged float buffers."""
         if self.rule.span == "model":
             out = self.groups[g].out
             assert out is not None
@@ -197,21 +195,21 @@ class Worker:
         if self.share == 0 and self.mergers[g].buffers.shape[1]:
             self.mergers[g].average_buffers(exchange)
 
-    def answer(self, g: int, links: ToAnswer, round: int) -> Fields:
-        """What rows say over these links: a row of each field for every link, or no field at all."""
+    def answer(self, g: int, task: AnswerTask, round: int) -> Fields:
+        """What rows answer: a row of each field for every message, or no field at all."""
         trainer, mode = self.trainers[g], self.groups[g].mode
-        fields = {name: self.mergers[g].tensor(f) for name, f in links.fields.items() if name != "buffers"}
-        sizes, answers = torch.from_numpy(links.sizes).to(trainer.matrix.device), Fields()
-        for chunk in self._chunks(g, np.arange(len(links.rows))):
+        fields = {name: self.mergers[g].tensor(f) for name, f in task.bundle.fields.items() if name != "buffers"}
+        sizes, answers = torch.from_numpy(task.bundle.sizes).to(trainer.matrix.device), Fields()
+        for chunk in self._chunks(g, np.arange(len(task.rows))):
             height = stack_height(len(chunk), mode.chunk)
             some = np.pad(chunk, (0, height - len(chunk)), mode="edge")  # the last again, where there are too few
-            at = torch.as_tensor(links.messages[some])
-            theirs = Message({name: f[at] for name, f in fields.items()}, sizes[at], links.round)
-            with self._during("answering at", g, links.rows[some], round):
-                answer = trainer.answer(self.rule, links.rows[some], theirs, round, mode.stack)
+            at = torch.as_tensor(task.messages[some])
+            theirs = Message({name: f[at] for name, f in fields.items()}, sizes[at], task.bundle.round)
+            with self._during("answering at", g, task.rows[some], round):
+                answer = trainer.answer(self.rule, task.rows[some], theirs, round, mode.stack)
             for name, said in answer.items():
                 if name not in answers:
-                    answers[name] = share(said.new_empty(len(links.rows), said.shape[1]))
+                    answers[name] = share(said.new_empty(len(task.rows), said.shape[1]))
                 answers[name][torch.as_tensor(chunk)] = said[: len(chunk)]
         return answers
 

@@ -9,9 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from coterie.errors import Refused
 from coterie.job import Job, Ledger
+from coterie.mail.mailbox import Box, Mailbox
 from coterie.node.node import Node, peers, restore, snapshot
-from coterie.node.sums import Kept, Packet
+from coterie.node.sums import Packet
+from coterie.protocols import Heard
 
 
 @dataclass(frozen=True)
@@ -27,12 +30,14 @@ class Memory:
 
 
 class MemoryTransport:
-    """Mailboxes in memory. When every peer waits nothing more can come: that is the deadline, without a clock."""
+    """The mail of one round. When every peer waits nothing more can come: that is the deadline, without a clock."""
 
-    def __init__(self, peers: int, ledger: Ledger) -> None:
-        self.peers, self.ledger = peers, ledger
-        self.boxes: dict[tuple[int, str], dict[int, Packet | None]] = defaultdict(dict)
-        self.waiting: dict[int, tuple[list[int], str, asyncio.Future[None]]] = {}
+    def __init__(self, nodes: set[int], number: int, ledger: Ledger) -> None:
+        self.peers, self.number, self.ledger = len(nodes), number, ledger
+        self.mailboxes = {node: Mailbox(nodes, number) for node in nodes}
+        for mailbox in self.mailboxes.values():
+            mailbox.begin(number)
+        self.waiting: dict[int, tuple[list[int], Box, asyncio.Future[None]]] = {}
         self.received: dict[int, int] = defaultdict(int)
 
     def send(self, sender: int, to: list[int], tag: str, packet: Packet | None) -> None:
@@ -44,27 +49,33 @@ class MemoryTransport:
             self._put(sender, each, tag, packet)
 
     def _put(self, sender: int, to: int, tag: str, packet: Packet | None) -> None:
-        """Put a parcel into a peer's box; wake the peer if it has all it waits for."""
-        self.boxes[to, tag][sender] = packet
+        """Put a packet into a peer's mailbox; wake the peer if it has all it waits for."""
         if packet is not None:
             self.ledger.add("sent_bytes", np.array([sender]), packet.bytes)
             self.ledger.add("received_bytes", np.array([to]), packet.bytes)
+        if to not in self.mailboxes:  # not a member in this round
+            return
+        try:
+            self.mailboxes[to].judge(sender, self.number, tag)
+        except Refused:  # twice, or too late: lost, as it is between real peers
+            return
+        self.mailboxes[to].box(self.number, tag).add(sender, packet)
         if to in self.waiting:
-            senders, wanted, done = self.waiting[to]
-            if wanted == tag and all(s in self.boxes[to, tag] for s in senders):
+            senders, box, done = self.waiting[to]
+            if not box.missing(senders):
                 del self.waiting[to]
                 done.set_result(None)
 
-    async def receive(self, node: int, senders: list[int], tag: str) -> Kept:
+    async def receive(self, node: int, senders: list[int], tag: str) -> Heard:
         """What came from these senders, once all is there or the deadline has passed."""
-        box = self.boxes[node, tag]
-        if not all(s in box for s in senders):
-            self.waiting[node] = (senders, tag, asyncio.get_running_loop().create_future())
-            done = self.waiting[node][2]
+        box = self.mailboxes[node].box(self.number, tag)
+        if box.missing(senders):
+            done = asyncio.get_running_loop().create_future()
+            self.waiting[node] = (senders, box, done)
             self._pass_deadline()
             await done
         self.received[node] += 1
-        return Kept({s: packet for s in senders if (packet := box.get(s)) is not None})
+        return box.hand_out(senders)
 
     def leave(self) -> None:
         """A peer's round is over."""
@@ -99,15 +110,16 @@ class MemorySession:
         return [self.peers[node] for node in np.flatnonzero(self.job.members(number)).tolist()]
 
     async def _round(self, number: int, evaluate: bool) -> None:
-        graph, there = self.job.graph, self._present(number)
-        transport, active = MemoryTransport(len(there), self.ledger), self.job.faults.active(graph, number)
+        graph, present = self.job.graph, self._present(number)
+        transport = MemoryTransport({peer.node for peer in present}, number, self.ledger)
+        active = self.job.faults.active(graph, number)
 
         async def one(peer: Node) -> None:
             reachable = graph.targets[active & (graph.sources == peer.node)].tolist()
             await peer.round(number, transport, reachable, evaluate)
             transport.leave()
 
-        await asyncio.gather(*map(one, there))
+        await asyncio.gather(*map(one, present))
 
     def evaluate(self) -> None:
         for peer in self._present(0):

@@ -23,7 +23,7 @@ from coterie.peers.settings import PeerSettings
 
 if TYPE_CHECKING:
     from coterie.net.identity import Home
-    from coterie.peers.runtime import Assignment
+    from coterie.peers.runtime import PeerConfig
 
 STOPPED, UNFIT, DIVERGED = 3, 2, 4
 """How a peer's process ends, other than well."""
@@ -124,13 +124,13 @@ class Fleet:
 
     def kept(self) -> pl.DataFrame:
         """What there is of the records of a job that was broken off."""
-        from coterie.peers.runtime import kept_rows
+        from coterie.peers.checkpoint import kept_rows
 
         return pl.concat([kept_rows(p.folder) for p in self._crew]).sort("round", "node")
 
     def measures(self) -> pl.DataFrame | None:
         """What the peers have measured so far, if they were asked to."""
-        from coterie.peers.runtime import kept_measures
+        from coterie.peers.checkpoint import kept_measures
 
         found = [m for p in self._crew if (m := kept_measures(p.folder)) is not None]
         return pl.concat(found).sort("round", "node", maintain_order=True) if found else None
@@ -143,16 +143,16 @@ class Fleet:
         homes = make_homes(self._keys, names, job)
         self._crew = []
         for i, name in enumerate(names):
-            there = folder / name
-            there.mkdir(parents=True, exist_ok=True)
-            args = (config, method, seed, i, names, homes[i].path, there)
-            self._crew.append(_Process(name, there, self.starter(*args)))
+            own = folder / name
+            own.mkdir(parents=True, exist_ok=True)
+            args = (config, method, seed, i, names, homes[i].path, own)
+            self._crew.append(_Process(name, own, self.starter(*args)))
         for peer in self._crew:
             peer.begin()
 
     def starter(self, *args: Any) -> Callable[[], Any]:
-        """What starts a node's process, given the arguments of `assignment`; a fleet may let others play some nodes."""
-        return process(_be, *args)
+        """What starts a node's process, given the arguments of `peer_config`; tests let others play some nodes."""
+        return process(_live, *args)
 
     def _look_after(self, peer: _Process, note: Callable[[str], None]) -> None:
         if peer.process is None:
@@ -235,19 +235,19 @@ def process(target: Callable[..., None], *args: Any) -> Callable[[], Any]:
     return start
 
 
-def assignment(
+def peer_config(
     config: Path, method: str, seed: int, node: int, names: Sequence[str], home: Path, folder: Path
-) -> "Assignment":
-    """What one node of a fleet is to do."""
+) -> "PeerConfig":
+    """The configuration of one node of a fleet."""
     from coterie.config.build import build, load_samples
     from coterie.config.configuration import Configuration, read
     from coterie.net.identity import Home
-    from coterie.peers.runtime import Assignment
+    from coterie.peers.runtime import PeerConfig
 
     settings = Configuration(**read(config)).resolved[method]
     job = build(settings, load_samples(settings), seed)
     engine: Peer = settings.choice("engine").make()
-    return Assignment(
+    return PeerConfig(
         method=method,
         settings=settings,
         seed=seed,
@@ -264,15 +264,15 @@ def assignment(
     )
 
 
-def _be(
+def _live(
     config: Path, method: str, seed: int, node: int, names: list[str], home: Path, folder: Path
 ) -> None:  # pragma: no cover  runs in another process
-    """The life of one peer's process."""
+    """The life of one peer's process, from its configuration to its exit code."""
     from coterie.files import write
     from coterie.peers import runtime
 
     try:
-        runtime.run(assignment(config, method, seed, node, names, home, folder))
+        runtime.run(peer_config(config, method, seed, node, names, home, folder))
         code = 0
     except runtime.Stopped:
         code = STOPPED

@@ -19,10 +19,11 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from coterie.mail.desk import AHEAD, Desk, happens
+from coterie.mail.mailbox import AHEAD
 from coterie.net import wire
 from coterie.net.agreement import PHASE, Agreement
-from coterie.net.contacts import ALIVE, HARMLESS, SERVICE, SLOWEST, STALL, Contacts, Link
+from coterie.net.contacts import ALIVE, HARMLESS, SERVICE, SLOWEST, STALL, Contacts, Intake, Link
+from coterie.net.events import happens
 from coterie.net.identity import Home, channel
 from coterie.net.reception import Reception
 from coterie.net.status import Status
@@ -41,8 +42,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
 
 @dataclass
-class Outgoing:
-    """A message on its way to some neighbours."""
+class EncodedPacket:
+    """A packet as the bytes that go to some neighbours; kept until each has it, or can use it no more."""
 
     serial: int
     round: int
@@ -59,17 +60,17 @@ class Calls:
         self,
         home: Home,
         numbers: dict[str, int],
-        desk: Desk,
+        intake: Intake,
         agreement: Agreement,
         expected: Expected,
         status: Status,
         log: logging.Logger,
     ) -> None:
-        self.home, self.desk, self.expected, self.status = home, desk, expected, status
-        self.contacts = Contacts(home, numbers, desk, agreement, status, log)
+        self.home, self.pace, self.expected, self.status = home, intake.pace, expected, status
+        self.contacts = Contacts(home, numbers, intake, agreement, status, log)
         self.reception = Reception(self.contacts, expected)
         self._payloads = BufferPool(PAYLOADS)
-        self._outgoing: list[Outgoing] = []
+        self._outgoing: list[EncodedPacket] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._signatures = {signature: code for code, signature in agreement.codes.items()}
 
@@ -92,27 +93,30 @@ class Calls:
     async def announce(self, round: int, finished: bool = False) -> None:
         """Tell the neighbours where we are; messages of earlier rounds need not be kept."""
         self.contacts.finished = finished
-        oldest = round - 1 if self.desk.timing.mode == "sync" else round
-        self._outgoing = [o for o in self._outgoing if o.round >= oldest]
-        kept = {o.serial for o in self._outgoing}
+        oldest = round - 1 if self.pace.timing.mode == "sync" else round
+        self._outgoing = [p for p in self._outgoing if p.round >= oldest]
+        kept = {p.serial for p in self._outgoing}
         for link in self.contacts.by_name.values():
             link.settled &= kept
         self.reception.move()
 
-    def send(self, to: list[int], tag: str, packet: Packet | None) -> None:
-        """Send a message (or word that there is none) on its way; may be called from another thread."""
-        node, round, fields = self.desk.node, self.desk.round, packet.message.fields if packet is not None else {}
-        payload = wire.encode(fields, self.expected.half, self._payloads) if fields else memoryview(b"")
-        code = self._signatures[packet.architecture if packet is not None else node.trainer.architecture.signature]
-        size = float(packet.message.size) if packet is not None else 0.0
-        amount = self.desk.amount(packet) if packet is not None else 0
-        header = wire.header(self.contacts.session, round, tag, code, size, payload).SerializeToString()
+    def send(self, to: list[int], tag: str, packet: Packet) -> int:
+        """Send a packet on its way, without fields if there is nothing to say; may be called from another thread.
+
+        Gives the bytes of its numbers that go to neighbours who are there.
+        """
+        round, message, half = self.pace.round, packet.message, self.expected.half
+        payload = wire.encode(message.fields, half, self._payloads) if message.fields else memoryview(b"")
+        code, amount = self._signatures[packet.architecture], packet.bytes // (2 if half else 1)
+        header = wire.header(self.contacts.session, round, tag, code, float(message.size), payload).SerializeToString()
         self._serial += 1
-        self._outgoing = [*self._outgoing, Outgoing(self._serial, round, header, payload, amount, frozenset(to))]
-        for link in map(self.contacts.by_number.__getitem__, to):
-            if link.status.alive:
-                node.ledger.totals["sent_bytes"][node.node] += amount
+        encoded = EncodedPacket(self._serial, round, header, payload, amount, frozenset(to))
+        self._outgoing = [*self._outgoing, encoded]
+        links = [self.contacts.by_number[each] for each in to]
+        alive = sum(link.status.alive for link in links)
+        for link in links:
             self._loop.call_soon_threadsafe(link.wake.set)
+        return alive * amount
 
     _serial = 0
 
@@ -180,13 +184,13 @@ class Calls:
             delivering.cancel()
             await asyncio.wait({delivering})  # which lets our own end through; awaiting the task itself might not
 
-    def _pending(self, link: Link) -> list[Outgoing]:
+    def _pending(self, link: Link) -> list[EncodedPacket]:
         """What a neighbour is to have now: not what it would refuse because it has not come so far."""
         latest = (
-            max(self.desk.neighbours[link.number].round, 1) + AHEAD if self.desk.timing.mode == "sync" else math.inf
+            max(self.pace.neighbours[link.number].round, 1) + AHEAD if self.pace.timing.mode == "sync" else math.inf
         )
         return [
-            o for o in self._outgoing if link.number in o.targets and o.serial not in link.settled and o.round <= latest
+            p for p in self._outgoing if link.number in p.targets and p.serial not in link.settled and p.round <= latest
         ]
 
     async def _deliver_all(self, link: Link, line: grpc.aio.Channel) -> None:
@@ -194,37 +198,37 @@ class Calls:
         open_call, call = line.stream_stream(f"/{SERVICE}/Deliver"), None
         while True:
             link.wake.clear()
-            for outgoing in self._pending(link):
+            for packet in self._pending(link):
                 call = call or open_call()
                 link.sending = True
-                seconds = STALL + len(outgoing.payload) / SLOWEST
+                seconds = STALL + len(packet.payload) / SLOWEST
                 try:
-                    receipt = await _within(_brought(call, outgoing), seconds, "no receipt")
+                    receipt = await _within(_brought(call, packet), seconds, "no receipt")
                 finally:
                     link.sending = False
-                self._settle(link, outgoing, receipt)
+                self._settle(link, packet, receipt)
                 if not receipt.accepted:  # which ends the call
                     call = None
             await link.wake.wait()
 
-    def _settle(self, link: Link, outgoing: Outgoing, receipt: Receipt) -> None:
+    def _settle(self, link: Link, packet: EncodedPacket, receipt: Receipt) -> None:
         if receipt.accepted:
             link.status.sent += 1
-            link.status.sent_bytes += outgoing.bytes
-            self.status.sent_bytes += outgoing.bytes
+            link.status.sent_bytes += packet.bytes
+            self.status.sent_bytes += packet.bytes
         elif receipt.reason not in HARMLESS:
             self.contacts.trouble(link, f"our message was refused: {receipt.reason} ({receipt.detail})")
         if receipt.reason not in AGAIN:
-            link.settled.add(outgoing.serial)
+            link.settled.add(packet.serial)
 
 
-async def _brought(call: grpc.aio.StreamStreamCall, outgoing: Outgoing) -> Receipt:
+async def _brought(call: grpc.aio.StreamStreamCall, packet: EncodedPacket) -> Receipt:
     """Send a message, and have its receipt; a neighbour may refuse it before it has all of it."""
     reading = _reading(call)
     try:
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # what is read says why
-            await call.write(outgoing.header)
-            for chunk in wire.chunks(outgoing.payload):
+            await call.write(packet.header)
+            for chunk in wire.chunks(packet.payload):
                 if reading.done():
                     break
                 await call.write(chunk)

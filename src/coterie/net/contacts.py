@@ -4,16 +4,19 @@ import asyncio
 import logging
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from coterie.errors import Refused
-from coterie.mail.desk import Desk
+from coterie.mail.pace import Pace
 from coterie.net.agreement import Agreement
 from coterie.net.identity import Card, Home
 from coterie.net.logs import clean, say
 from coterie.net.status import NeighbourStatus, Status
 from coterie.net.wire import CHUNK, VERSION
 from coterie.net.wire_pb2 import Hello, Welcome
+from coterie.node.sums import Packet
 
 SERVICE = "coterie.v1.Peers"
 STALL = 10.0
@@ -38,6 +41,21 @@ ALIVE = [
 ]
 
 
+class Intake(Protocol):
+    """What the wires need of a peer's mail room."""
+
+    pace: Pace
+    changed: asyncio.Event
+
+    def judge(self, sender: int, round: int, tag: str) -> None:
+        """Refuse what comes twice, too late or too early."""
+        ...
+
+    async def put(self, sender: int, round: int, tag: str, opened: Callable[[], Packet], small: bool = False) -> None:
+        """Take a message in once it has been opened and found sound."""
+        ...
+
+
 @dataclass
 class Link:
     """One neighbour, and how far the exchange with it is."""
@@ -50,7 +68,7 @@ class Link:
     streams: int = 0
     followers: int = 0
     settled: set[int] = field(default_factory=set)
-    """Outgoing messages (their serials) that need no further try."""
+    """The serials of packets that need no further try."""
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     greeted: asyncio.Event = field(default_factory=asyncio.Event)
     sending: bool = False
@@ -60,9 +78,16 @@ class Contacts:
     """All neighbours of one peer."""
 
     def __init__(
-        self, home: Home, numbers: dict[str, int], desk: Desk, agreement: Agreement, status: Status, log: logging.Logger
+        self,
+        home: Home,
+        numbers: dict[str, int],
+        intake: Intake,
+        agreement: Agreement,
+        status: Status,
+        log: logging.Logger,
     ) -> None:
-        self.home, self.desk, self.agreement, self.status, self.log = home, desk, agreement, status, log
+        self.home, self.agreement, self.status, self.log = home, agreement, status, log
+        self.intake, self.pace = intake, intake.pace
         self.session = secrets.token_hex(8)
         self.cards = {name: card for name, card in home.neighbours.items() if name in numbers}
         self.by_name = {n: Link(numbers[n], c, NeighbourStatus(n, c.address)) for n, c in self.cards.items()}
@@ -70,13 +95,12 @@ class Contacts:
         self.finished = False
         status.neighbours = {name: link.status for name, link in self.by_name.items()}
         status.session = self.session
-        desk.missed = self.missed
 
     # What is said of this peer.
 
     def hello(self) -> Hello:
         """The greeting with which this peer begins to follow another."""
-        return self.agreement.hello(self.session, self.desk.round, self.finished)
+        return self.agreement.hello(self.session, self.pace.round, self.finished)
 
     def pulse(self, accepted: bool, reason: str = "") -> bytes:
         """The answer to a greeting, and the sign of life."""
@@ -85,9 +109,9 @@ class Contacts:
             reason=reason,
             version=VERSION,
             session=self.session,
-            round=self.desk.round,
+            round=self.pace.round,
             finished=self.finished,
-            first=self.desk.first,
+            first=self.pace.first,
         )
         text: bytes = said.SerializeToString()
         return text
@@ -96,21 +120,21 @@ class Contacts:
 
     def hear(self, link: Link, welcome: Welcome) -> None:
         """A pulse: the neighbour lives, and this is its round."""
-        self.desk.neighbours[link.number].first = welcome.first
+        self.pace.neighbours[link.number].first = welcome.first
         self.progress(link, welcome.round, welcome.finished)
         self.alive(link, True)
 
     def progress(self, link: Link, round: int, finished: bool) -> None:
         """The neighbour is in this round: what was too early for it may not be any more."""
-        self.desk.neighbours[link.number].reach(min(round, self.desk.rounds), finished)
-        link.status.round = min(round, self.desk.rounds)
+        self.pace.neighbours[link.number].reach(min(round, self.pace.rounds), finished, time.monotonic())
+        link.status.round = min(round, self.pace.rounds)
         link.status.last_heard = time.time()
         link.wake.set()
-        self.desk.changed.set()
+        self.intake.changed.set()
 
     def alive(self, link: Link, alive: bool) -> None:
         """The neighbour is there, or gone."""
-        known = self.desk.neighbours[link.number]
+        known = self.pace.neighbours[link.number]
         if alive and not known.alive:
             link.status.last_error = ""  # it is over
             say(self.log, logging.INFO, "neighbour is there", neighbour=link.card.name)
@@ -118,7 +142,7 @@ class Contacts:
             level = logging.INFO if known.finished or self.finished else logging.WARNING
             say(self.log, level, "neighbour is gone", neighbour=link.card.name)
         link.status.alive = known.alive = alive
-        self.desk.changed.set()
+        self.intake.changed.set()
 
     def trouble(self, link: Link, text: str) -> None:
         """Something went wrong with a neighbour; what goes on going wrong is logged once."""
@@ -139,14 +163,14 @@ class Contacts:
         """A neighbour was waited for in vain."""
         link = self.by_number[sender]
         link.status.missed += 1
-        say(self.log, logging.WARNING, "missed the deadline", neighbour=link.card.name, round=self.desk.round)
+        say(self.log, logging.WARNING, "missed the deadline", neighbour=link.card.name, round=self.pace.round)
 
     def refuse(self, link: Link, refusal: Refused) -> None:
         """Count and log; what comes late or twice is nobody's fault and does not fill the log."""
         harmless = refusal.reason in HARMLESS
         if not harmless:
-            self.desk.neighbours[link.number].sound = False
-            self.desk.changed.set()
+            self.pace.neighbours[link.number].sound = False
+            self.intake.changed.set()
         link.status.refuse(refusal.reason, refusal.detail)
         level = logging.DEBUG if harmless else logging.WARNING
         say(self.log, level, "refused", neighbour=link.card.name, reason=refusal.reason, detail=refusal.detail)

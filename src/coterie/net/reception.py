@@ -7,17 +7,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
+import torch
 from google.protobuf.message import DecodeError
 
+from coterie.contract import Message
 from coterie.errors import PeerError, Refused
-from coterie.mail.desk import Envelope, happens
 from coterie.net.agreement import PHASE, disagreement
 from coterie.net.contacts import ALIVE, SERVICE, SLOWEST, STALL, Contacts, Link
+from coterie.net.events import happens
 from coterie.net.identity import caller, server_credentials
 from coterie.net.logs import say
 from coterie.net.wire import CHUNK, Expected, Receiver
 from coterie.net.wire_pb2 import Header, Hello, Receipt
 from coterie.node.buffers import BufferPool
+from coterie.node.sums import Packet
 
 PULSE = 1.0
 LULL = 0.1
@@ -37,7 +40,7 @@ class Reception:
     """The server of one peer."""
 
     def __init__(self, contacts: Contacts, expected: Expected) -> None:
-        self.contacts, self.expected, self.desk = contacts, expected, contacts.desk
+        self.contacts, self.expected, self.intake = contacts, expected, contacts.intake
         self._moved = asyncio.Event()
         self._slots, self._staging = asyncio.Semaphore(STAGED), BufferPool(STAGED)
         self._server: Any = None
@@ -142,7 +145,7 @@ class Reception:
 
     def _receipt(self, link: Link, refusal: Refused | None = None) -> bytes:
         known = self.contacts
-        said = Receipt(accepted=True, round=self.desk.round, session=known.session, finished=known.finished)
+        said = Receipt(accepted=True, round=known.pace.round, session=known.session, finished=known.finished)
         if refusal is not None:
             known.refuse(link, refusal)
             said.accepted, said.reason, said.detail = False, refusal.reason, refusal.detail
@@ -154,11 +157,12 @@ class Reception:
         receiver = Receiver(self.expected, lambda header: self._judge(link, header), self._staging)
         receiver.feed(first)
         header = receiver.header
-        if header.round > self.desk.neighbours[link.number].round:  # what is offered again may be older
+        if header.round > self.contacts.pace.neighbours[link.number].round:  # what is offered again may be older
             self.contacts.progress(link, header.round, finished=False)
         async with self._slots:
             await _drain(receiver, read)
-            await self.desk.put(self._envelope(link, header), receiver.finish, small=header.bytes <= SMALL)
+            small = header.bytes <= SMALL
+            await self.intake.put(link.number, header.round, header.tag, lambda: self._packet(link, receiver), small)
         link.status.received += 1
         link.status.received_bytes += header.bytes
         self.contacts.status.received_bytes += header.bytes
@@ -167,11 +171,13 @@ class Reception:
     def _judge(self, link: Link, header: Header) -> None:
         if header.session != link.session:
             raise Refused("session", "it has not greeted, or is not the process that did")
-        self.desk.judge(self._envelope(link, header))
+        self.intake.judge(link.number, header.round, header.tag)
 
-    def _envelope(self, link: Link, header: Header) -> Envelope:
-        signature = self.contacts.agreement.codes[header.architecture]
-        return Envelope(link.number, header.round, header.tag, signature, header.size)
+    def _packet(self, link: Link, receiver: Receiver) -> Packet:
+        """The message that a receiver has all of, if it is sound."""
+        header = receiver.header
+        message = Message(receiver.finish(), torch.tensor([header.size]), header.round)
+        return Packet(link.number, self.contacts.agreement.codes[header.architecture], message)
 
 
 async def _drain(receiver: Receiver, read: Read) -> None:

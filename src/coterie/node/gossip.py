@@ -1,7 +1,7 @@
-"""The gain by gossip: nodes that know nothing but their neighbours find out what averaging will take from them.
+"""The gain by gossip: nodes that know only their neighbours estimate the gain of the gain-corrected start.
 
-It takes a few rounds before the first. A rule and a protocol like any other, which run in the simulator and at real
-peers; they are in no room because nobody learns by them.
+It takes a few rounds of messages before the first round of training. A rule and a protocol like any other, so they run
+in the simulator and at real peers; they are not among the parts that users choose from, because nobody learns by them.
 """
 
 from dataclasses import dataclass, field, replace
@@ -18,10 +18,13 @@ from coterie.parts import Choice
 from coterie.protocols import Merge, Place, Protocol, Receive, Round, Send
 from coterie.randomness import generator
 
+DRAW = "census"
+"""The purpose in the key of the draws; another word would change the estimates of every seed."""
+
 
 @dataclass(frozen=True)
-class Census(Rule):
-    """Spread the smallest of everyone's exponentials, which tell sums over the network; models stay as they are.
+class GossipGain(Rule):
+    """Estimate two sums over the network from the smallest of everyone's random draws; models stay as they are.
 
         r_i = d_i (ω_ii d_i + Σ_{j ∈ N_i} d_j);   x ~ Exp(1), `samples` of them;   e = x / r_i,   e' = x / r_i²
         Σr ≈ (samples − 1) / Σ min e;   Σr² ≈ (samples − 1) / Σ min e';   gain = Σr / √Σr²
@@ -64,7 +67,7 @@ class Census(Rule):
 
     def _draw(self, me: Me, rates: Tensor) -> Tensor:
         nodes = me.node.reshape(-1).tolist()
-        drawn = np.stack([generator(me.seed, "census", node).exponential(size=self.samples) for node in nodes])
+        drawn = np.stack([generator(me.seed, DRAW, node).exponential(size=self.samples) for node in nodes])
         scale = rates / rates.new_tensor(1e4)  # numbers near one, whatever the data sizes
         e = torch.from_numpy(drawn).to(rates).view(*rates.shape[:-1], self.samples)
         return torch.cat([e / scale, e / scale**2], dim=-1)
@@ -78,7 +81,7 @@ class Census(Rule):
 
 @dataclass(frozen=True)
 class Gossip(Protocol):
-    """Send to the neighbours and merge what arrives, without training: for rules that spread news.
+    """Send to the neighbours and merge what arrives, without training.
 
     round:  send to all who hear me;  w ← merge(w, what I heard)
     """
@@ -102,9 +105,9 @@ class Ready(Choice):
         return self.thing
 
 
-def counting(job: Job, samples: int) -> Job:
-    """The same nodes, data and faults, with nothing to do but to ask around; all have the same small model."""
-    rule = Ready("rules", "census", {"samples": samples}, thing=Census(samples, job.rule))
+def gossip_job(job: Job, samples: int) -> Job:
+    """A job in which the same nodes, with the same data and faults, estimate the gain; all have one small model."""
+    rule = Ready("rules", "gossip", {"samples": samples}, thing=GossipGain(samples, job.rule))
     protocol = Ready("protocols", "gossip", thing=Gossip())
     roster = replace(
         job.roster,
@@ -120,12 +123,12 @@ def counting(job: Job, samples: int) -> Job:
 
 
 def _degree(job: Job) -> NDArray[np.int64]:
-    """How many each node can hear before the first round."""
-    graph, here = job.graph, job.faults.members(1, job.graph.nodes)
-    return np.bincount(graph.targets[here[graph.sources]], minlength=graph.nodes).astype(np.int64)
+    """How many members of the network each node can hear before the first round."""
+    graph, members = job.graph, job.faults.members(1, job.graph.nodes)
+    return np.bincount(graph.targets[members[graph.sources]], minlength=graph.nodes).astype(np.int64)
 
 
-def own_estimate(rule: Census, minima: Tensor) -> float:
-    """One peer's estimate."""
+def own_estimate(rule: GossipGain, minima: Tensor) -> float:
+    """One peer's estimate of the gain; 1 if it has heard nobody."""
     found = float(rule.gain(minima))
     return found if np.isfinite(found) else 1.0

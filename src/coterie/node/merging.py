@@ -12,6 +12,7 @@ from torch import Tensor
 
 from coterie.contract import Fields, Me, Message, Rule, State, Term
 from coterie.job import Indices
+from coterie.node.bundles import Bundle
 
 BLOCK_BYTES = 768 * 1024
 """A block of all rows and some columns should stay in a fast cache while it is multiplied."""
@@ -21,15 +22,11 @@ Operand = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class Delivery:
-    """What some rows heard of one batch of messages: link weights [rows, messages], and the messages' fields."""
+class HeardBundle:
+    """What some rows heard of one bundle: link weights [rows, messages]."""
 
     arcs: sp.csr_array
-    fields: dict[str, Any]
-    """Each field as a tensor [messages, F], or the name of a shared one: `params`, `buffers`, `state:…`."""
-    sizes: np.ndarray
-    """The senders' data sizes, [messages, 1]: an array, since a tensor costs far more to hand to another process."""
-    round: int
+    bundle: Bundle
 
 
 @dataclass(frozen=True)
@@ -37,18 +34,18 @@ class Exchange:
     """A merge to be done: whose rows, and what they heard."""
 
     rows: Indices
-    deliveries: tuple[Delivery, ...]
+    heard: tuple[HeardBundle, ...]
     round: int
 
     def take(self, positions: Indices) -> "Exchange":
         """The same for some of the rows."""
-        cut = tuple(Delivery(d.arcs[positions], d.fields, d.sizes, d.round) for d in self.deliveries)
+        cut = tuple(HeardBundle(h.arcs[positions], h.bundle) for h in self.heard)
         return Exchange(self.rows[positions], cut, self.round)
 
     @property
     def counts(self) -> np.ndarray:
         """How many neighbours each row heard."""
-        return np.diff(self.deliveries[0].arcs.indptr)
+        return np.diff(self.heard[0].arcs.indptr)
 
 
 class StackInbox:
@@ -80,7 +77,7 @@ class StackInbox:
             i: Term(torch.as_tensor(t.weight).expand_as(t.value)) for i, t in enumerate(self._summands(term, own))
         }
         total = sum(
-            _product(_operand(d.arcs, weights[i].value), weights[i].value) for i, d in enumerate(self._with(term))
+            _product(_operand(h.arcs, weights[i].value), weights[i].value) for i, h in enumerate(self._with(term))
         )
         return self.sum(term, own) / (total + (weights[len(weights) - 1].value if own else 0))
 
@@ -90,7 +87,7 @@ class StackInbox:
 
     def shares(self, own: bool = False, part: slice = slice(None)) -> tuple[Tensor, Tensor]:
         sizes = self._messages[0].size
-        links = torch.from_numpy(self._exchange.deliveries[0].arcs.data).view(len(self._exchange.rows), -1, 1)
+        links = torch.from_numpy(self._exchange.heard[0].arcs.data).view(len(self._exchange.rows), -1, 1)
         links, heard = links[part].to(sizes), sizes[self._senders(part)]
         if not own:
             return links, heard
@@ -99,11 +96,11 @@ class StackInbox:
 
     def _senders(self, part: slice) -> Tensor:
         """Whom each row heard, for raw rules, whose rows all heard equally many."""
-        arcs = self._exchange.deliveries[0].arcs
+        arcs = self._exchange.heard[0].arcs
         return torch.from_numpy(arcs.indices.astype(np.int64)).view(arcs.shape[0], -1)[part]
 
-    def _with(self, term: str) -> list[Delivery]:
-        return [d for d, terms in zip(self._exchange.deliveries, self._terms, strict=True) if term in terms]
+    def _with(self, term: str) -> list[HeardBundle]:
+        return [h for h, terms in zip(self._exchange.heard, self._terms, strict=True) if term in terms]
 
     def _summands(self, term: str, own: bool) -> list[Term]:
         if own and self._own is None:
@@ -113,10 +110,10 @@ class StackInbox:
 
     def _add(self, term: str, own: bool, normalised: bool) -> Tensor:
         """Σ ω·weight·value, with the weights (and their sum) folded into the sparse matrix where they are scalars."""
-        terms, deliveries = self._summands(term, own), self._with(term)
+        terms, heard = self._summands(term, own), self._with(term)
         matrices, mine = self._weighted(term, own, normalised)
         total = None
-        for matrix, summand, _ in zip(matrices, terms, deliveries, strict=False):
+        for matrix, summand, _ in zip(matrices, terms, heard, strict=False):
             value = summand.value if _scalar(summand) else summand.value * summand.weight
             part = _product(matrix, value)
             total = part if total is None else total.add_(part)
@@ -131,9 +128,9 @@ class StackInbox:
         if (found := self._cache.get((term, own, normalised))) is not None:
             operands, mine_column = found
             return operands, mine_column
-        terms, deliveries = self._summands(term, own), self._with(term)
-        scalars = [_vector(t, d.arcs.shape[1]) for t, d in zip(terms, deliveries, strict=False)]
-        matrices = [_scale_columns(d.arcs, s) for d, s in zip(deliveries, scalars, strict=True)]
+        terms, heard = self._summands(term, own), self._with(term)
+        scalars = [_vector(t, h.arcs.shape[1]) for t, h in zip(terms, heard, strict=False)]
+        matrices = [_scale_columns(h.arcs, s) for h, s in zip(heard, scalars, strict=True)]
         mine = _vector(terms[-1], len(self._exchange.rows)) if own else np.zeros(len(self._exchange.rows), np.float32)
         if normalised:
             total = sum(np.asarray(m.sum(1), np.float64).ravel() for m in matrices) + mine
@@ -204,7 +201,7 @@ class Merger:
             (part, torch.as_tensor(part.rows), self.me(part.rows, exchange.round), {}) for part in self._parts(exchange)
         ]
         breadth = int(exchange.counts.max()) + 1 if self.rule.raw else 1
-        height = max(d.arcs.shape[1] for d in exchange.deliveries) * breadth
+        height = max(h.arcs.shape[1] for h in exchange.heard) * breadth
         self._scalars = {}
         for columns in blocks(first, last, height):
             merged = []
@@ -238,7 +235,7 @@ class Merger:
         width = self.params.shape[1]
         for part in self._parts(exchange):
             me, cache = self.me(part.rows, exchange.round), {}  # type: ignore[var-annotated]
-            height = max(d.arcs.shape[1] for d in part.deliveries)
+            height = max(h.arcs.shape[1] for h in part.heard)
 
             def block(columns: slice, part: Exchange = part, me: Me = me, cache: dict[Any, Any] = cache) -> StackInbox:
                 return self._block(part, columns, me, cache)[0]
@@ -258,12 +255,11 @@ class Merger:
     def average_buffers(self, exchange: Exchange) -> None:
         """Float buffers (batch-norm statistics) are averaged by data size, whatever the rule; answers have none."""
         averaging = Rule()
-        exchange = replace(exchange, deliveries=tuple(d for d in exchange.deliveries if "buffers" in d.fields))
+        exchange = replace(exchange, heard=tuple(h for h in exchange.heard if "buffers" in h.bundle.fields))
         at = torch.as_tensor(exchange.rows)
         me = self.me(exchange.rows, exchange.round)
-        messages = [
-            Message({"w": self.tensor(d.fields["buffers"])}, self._sizes(d), d.round) for d in exchange.deliveries
-        ]
+        bundles = [h.bundle for h in exchange.heard]
+        messages = [Message({"w": self.tensor(b.fields["buffers"])}, self._sizes(b), b.round) for b in bundles]
         own = Message({"w": self.buffers[at]}, me.size, exchange.round)
         self.buffers[at] = StackInbox(averaging, exchange, messages, own, {}).mean("w", own=True)
 
@@ -272,7 +268,8 @@ class Merger:
     ) -> tuple[StackInbox, Tensor, State]:
         params = _cut(self.params, exchange.rows, columns, self.params.shape[1])
         state = {name: _cut(s, exchange.rows, columns, self.params.shape[1]) for name, s in self.state.items()}
-        messages = [Message(self._fields(d, columns), self._sizes(d), d.round) for d in exchange.deliveries]
+        bundles = [h.bundle for h in exchange.heard]
+        messages = [Message(self._fields(b, columns), self._sizes(b), b.round) for b in bundles]
         own = Message(self._said(exchange, columns, me, params, state, cache), me.size, exchange.round)
         return StackInbox(self.rule, exchange, messages, own, cache), params, state
 
@@ -288,12 +285,12 @@ class Merger:
             cache["said"] = self.rule.send(me, _cut(self.params, exchange.rows, slice(0, width), width), whole)
         return {name: f[:, columns] if f.shape[1] == width else f for name, f in cache["said"].items()}
 
-    def _fields(self, delivery: Delivery, columns: slice) -> Fields:
-        tensors = {name: self.tensor(f) for name, f in delivery.fields.items() if name != "buffers"}
+    def _fields(self, bundle: Bundle, columns: slice) -> Fields:
+        tensors = {name: self.tensor(f) for name, f in bundle.fields.items() if name != "buffers"}
         return {name: t[:, columns] if t.shape[1] == self.params.shape[1] else t for name, t in tensors.items()}
 
-    def _sizes(self, delivery: Delivery) -> Tensor:
-        return torch.from_numpy(delivery.sizes).to(self.params.device)
+    def _sizes(self, bundle: Bundle) -> Tensor:
+        return torch.from_numpy(bundle.sizes).to(self.params.device)
 
     def tensor(self, field: Any) -> Tensor:
         """A field of a message, whether it is at hand or named."""

@@ -19,7 +19,8 @@ from coterie.job import Job
 from coterie.net.identity import Home
 from coterie.network.graph import Graph
 from coterie.peers.agreement import shared
-from coterie.peers.runtime import CHECKPOINT, WHOLE, Assignment, kept_measures, kept_rows, load_checkpoint
+from coterie.peers.checkpoint import CHECKPOINT, kept_measures, kept_rows, load_checkpoint
+from coterie.peers.runtime import WHOLE, PeerConfig
 from coterie.peers.settings import PeerSettings
 from coterie.protocols import Protocol
 from coterie.randomness import key
@@ -41,7 +42,7 @@ def alone(home: Home) -> Iterator[None]:
         yield
 
 
-def assignment(
+def peer_config(
     experiment: Configuration,
     home: Home,
     data: str | None,
@@ -49,8 +50,8 @@ def assignment(
     architecture: int,
     port: int,
     verbose: bool,
-) -> Assignment:
-    """What the peer that lives in `home` is to do."""
+) -> PeerConfig:
+    """The configuration of the peer that lives in `home`."""
     name, settings = _one(experiment, method)
     _check(settings)
     own = as_table(settings.dataset)
@@ -71,7 +72,7 @@ def assignment(
         files.write(folder / "config.toml", records.frozen(settings).encode())
         numbers = _numbers(folder, neighbours)
     engine = PeerSettings(**{k: v for k, v in as_table(settings.engine).items() if k != "name"})
-    return Assignment(
+    return PeerConfig(
         method=name,
         settings=settings,
         seed=seed,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from coterie.errors import ConfigError
-from coterie.mail.desk import Timing
+from coterie.mail.pace import Timing
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,24 @@
-"""The gain by gossip in the simulator: what every node would find out before the first round."""
+"""The gain by gossip in the simulator: what every node estimates before the first round."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from coterie.contract import Fields, Inbox, Me, Message, Rule, State, Term
-from coterie.job import Job
-from coterie.parts import Choice
-from coterie.job import Roster, Samples, Training
-from coterie.engines.local import Local
-from coterie.network.faults import Faults
-from coterie.network.graph import Graph
-from coterie.protocols import Merge, Place, Receive, Round, Send
-from coterie.randomness import generator
+
 from coterie.config.build import gossip
 from coterie.config.configuration import Method
-from coterie.node.gossip import Census, counting
+from coterie.engines.local import Local
+from coterie.job import Job, Roster, Samples, Training
+from coterie.network.faults import Faults
+from coterie.network.graph import Graph
+from coterie.node.gossip import GossipGain, gossip_job
+from coterie.parts import Choice
 
 
 def on(graph: Graph, seed: int = 0) -> Job:
-    """A network by itself as a world, whose nodes have one sample each: to ask around on it."""
+    """A job on this network, whose nodes have one sample each: to estimate the gain where there are no data."""
     one, whole = torch.zeros(graph.nodes, 1), np.arange(graph.nodes)
     label = torch.zeros(graph.nodes, dtype=torch.int64)
     roster = Roster(
@@ -55,27 +51,27 @@ def on(graph: Graph, seed: int = 0) -> Job:
 
 
 def survey(job: Job, samples: int, rounds: int) -> Iterator[NDArray[np.float64]]:
-    """Every node's estimate of the gain after each round of asking, in the simulator; NaN before it has one."""
-    asking = counting(job, samples)
-    assert isinstance(asking.rule, Census)
+    """Every node's estimate of the gain after each round of gossip; NaN before it has one."""
+    before = gossip_job(job, samples)
+    assert isinstance(before.rule, GossipGain)
     session = Local(workers=1, mode="loop").open()
     try:
-        session.begin(asking)
+        session.begin(before)
         for number in range(1, rounds + 1):
             session.round(number, False)
-            found = asking.rule.gain(session.groups[0].state["minima"])
+            found = before.rule.gain(session.groups[0].state["minima"])
             yield found.squeeze(-1).numpy().copy()
     finally:
         session.close()
 
 
-def settled(job: Job, method: Method) -> Job:
-    """The job with gains that its nodes have found out by gossip, if they are to."""
+def with_estimated_gains(job: Job, method: Method) -> Job:
+    """The job with the gains that its nodes estimate by gossip, if the method asks for it."""
     asking = gossip(method)
     return replace(job, gains=estimates(job, **asking)) if asking else job
 
 
 def estimates(job: Job, samples: int, rounds: int) -> NDArray[np.float64]:
-    """Every node's estimate in the end; a node that has heard nobody takes itself for alone."""
+    """Every node's estimate of the gain after all rounds of gossip; 1 where a node has heard nobody."""
     *_, last = survey(job, samples, rounds)
     return np.where(np.isfinite(last), last, 1.0)

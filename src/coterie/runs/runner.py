@@ -19,7 +19,7 @@ from coterie.engines.peer import Fleet
 from coterie.errors import ConfigError, CoterieError, DataError, DivergedError, GraphError
 from coterie.config.configuration import Configuration
 from coterie.config.slots import choice
-from coterie.runs.gossip import settled
+from coterie.runs.gossip import with_estimated_gains
 from coterie.config.build import build, load_samples
 from coterie import files
 
@@ -143,7 +143,7 @@ class _Runner:
             return self._fleet(session, samples, method, seed)
         rounds, evaluated = settings.rounds, set(settings.evaluated())
         found = self.folder.latest(method, seed) if self.folder else None
-        job = settled(build(settings, samples, seed), settings)
+        job = with_estimated_gains(build(settings, samples, seed), settings)
         session.begin(job, found[3] if found else None)
         measured = None
         if found:

@@ -1,37 +1,19 @@
-"""The simulated post: who sent what to whom in this round, kept as arrays so that a thousand nodes cost no loop."""
+"""The simulator's mail: who sent what to whom in this round, kept as arrays so that a thousand nodes cost no loop."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from coterie.job import Indices
 from coterie.network.graph import Graph
+from coterie.node.bundles import Bundle
 from coterie.protocols import Heard
-
-
-@dataclass
-class Bundle:
-    """Messages sent together by nodes of one architecture: fields `[k, F]`, or the names of shared tensors."""
-
-    group: int
-    fields: dict[str, Any]
-    sizes: Tensor
-    round: int
-    refused: Indices
-    """Rows with numbers that are not finite: nobody accepts them."""
-
-    @property
-    def aliases(self) -> bool:
-        """Whether the fields are the nodes' live tensors, not copies."""
-        return any(isinstance(f, str) for f in self.fields.values())
 
 
 @dataclass(frozen=True)
 class RowPacket:
-    """One message in a node's hands."""
+    """One message in a node's hands: a row of a bundle."""
 
     bundle: int
     row: int
@@ -39,25 +21,25 @@ class RowPacket:
 
 
 class Indexed(Heard):
-    """What a node heard, as indices into the post."""
+    """What a node heard, as indices into the mail of the round."""
 
-    def __init__(self, post: "Post", mails: Indices) -> None:
-        self.post, self.mails = post, mails
+    def __init__(self, mail: "Mail", mails: Indices) -> None:
+        self.mail, self.mails = mail, mails
 
     def __len__(self) -> int:
         return len(self.mails)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.post.source[self.mails].tolist())
+        return iter(self.mail.source[self.mails].tolist())
 
     def __getitem__(self, sender: int) -> RowPacket:
         for m in self.mails:
-            if self.post.source[m] == sender:
-                return RowPacket(int(self.post.bundle[m]), int(self.post.row[m]), sender)
+            if self.mail.source[m] == sender:
+                return RowPacket(int(self.mail.bundle[m]), int(self.mail.row[m]), sender)
         raise KeyError(sender)
 
 
-class Post:
+class Mail:
     """All mail of one round."""
 
     def __init__(self, graph: Graph, active: np.ndarray | None) -> None:
@@ -105,11 +87,11 @@ class Post:
         lengths = np.array([len(w) for w in wanted])
         asked = np.repeat(np.array(receivers), lengths) * self.graph.nodes + np.concatenate(wanted)
         at = np.minimum(np.searchsorted(code, asked), max(len(code) - 1, 0))
-        here = code[at] == asked if len(code) else np.zeros(len(asked), bool)
+        found = code[at] == asked if len(code) else np.zeros(len(asked), bool)
         ends = np.cumsum(lengths)
         result: list[Indexed | None] = []
         for start, end in zip((ends - lengths).tolist(), ends.tolist(), strict=True):
-            came = here[start:end]
-            found = mails[at[start:end][came]]
-            result.append(Indexed(self, found[~self.void[found]]) if deadline or came.all() else None)
+            came = found[start:end]
+            heard = mails[at[start:end][came]]
+            result.append(Indexed(self, heard[~self.void[heard]]) if deadline or came.all() else None)
         return result
