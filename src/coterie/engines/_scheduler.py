@@ -35,7 +35,7 @@ class LocalSession(Population):
             if group.squares is not None:
                 group.squares.zero_()
         active = job.faults.active(job.graph, number) if job.faults.fails else None
-        self.post = Mail(job.graph, active)
+        self.mail = Mail(job.graph, active)
         self._changed, self._received = np.zeros(job.roster.nodes, bool), np.zeros(job.roster.nodes, np.int64)
         if evaluate:
             self.gauges.begin(number)
@@ -92,7 +92,7 @@ class LocalSession(Population):
             if not deadline or self._received[node] == earliest:
                 by_tag[op.tag].append((node, op))
         for tag, asked in by_tag.items():
-            found = self.post.collect([n for n, _ in asked], [op.senders for _, op in asked], tag, deadline)
+            found = self.mail.collect([n for n, _ in asked], [op.senders for _, op in asked], tag, deadline)
             for (node, op), heard in zip(asked, found, strict=True):
                 if heard is None:
                     waiting.append((node, op))
@@ -171,27 +171,24 @@ class LocalSession(Population):
             for g, positions, rows in self._by_group([n for n, _ in ops]):
                 number, message_rows = -1, rows
                 if (made := self._message(g, rows, model)) is not None:
-                    batch, message_rows = made
-                    self.post.bundles.append(batch)
-                    number = len(self.post.bundles) - 1
+                    bundle, message_rows = made
+                    number = self.mail.add(bundle)
                 to = [ops[p][1].to for p in positions]
                 self._deliver(self.job.roster.groups[g][rows], to, tag, np.full(len(rows), number), message_rows)
         for tag, ops in forwarded.items():
-            batches, rows = (np.array([getattr(op.packet, k) for _, op in ops]) for k in ("bundle", "row"))
-            self._deliver(np.array([n for n, _ in ops]), [op.to for _, op in ops], tag, batches, rows)
+            bundles, rows = (np.array([getattr(op.packet, k) for _, op in ops]) for k in ("bundle", "row"))
+            self._deliver(np.array([n for n, _ in ops]), [op.to for _, op in ops], tag, bundles, rows)
         return [None] * len(asked)
 
-    def _deliver(self, nodes: Indices, to: list[Indices], tag: str, batch: Indices, row: Indices) -> None:
+    def _deliver(self, nodes: Indices, to: list[Indices], tag: str, bundle: Indices, row: Indices) -> None:
         lengths = [len(t) for t in to]
-        batch = np.repeat(batch, lengths)
-        source, target = self.post.put(
-            np.repeat(nodes, lengths), np.concatenate(to), tag, batch, np.repeat(row, lengths)
-        )
+        nodes, bundle, row = (np.repeat(each, lengths) for each in (nodes, bundle, row))
+        source, target = self.mail.put(nodes, np.concatenate(to), tag, bundle, row)
         if not len(source):
             return
-        went = self.post.bundle[-len(batch) :][~self.post.void[-len(batch) :]]
+        went = self.mail.bundle[-len(bundle) :][~self.mail.void[-len(bundle) :]]
         numbers, which = np.unique(went, return_inverse=True)
-        sizes = np.array([self._bytes(self.post.bundles[b]) for b in numbers])[which]
+        sizes = np.array([self._bytes(self.mail.bundles[b]) for b in numbers])[which]
         self.ledger.add("sent_bytes", source, sizes)
         self.ledger.add("received_bytes", target, sizes)
 
@@ -218,27 +215,27 @@ class LocalSession(Population):
             fields["buffers"] = "buffers" if everyone else group.matrix[torch.as_tensor(rows), width:]
         return Bundle(g, fields, me.size.cpu().numpy(), self.number, refused), np.arange(len(rows))
 
-    def _field(self, batch: Bundle, name: str) -> Tensor:
-        field, group, width = batch.fields[name], self.groups[batch.group], self.layouts[batch.group].size
+    def _field(self, bundle: Bundle, name: str) -> Tensor:
+        field, group, width = bundle.fields[name], self.groups[bundle.group], self.layouts[bundle.group].size
         if isinstance(field, Tensor):
             return field
         if field == "params":
             return group.matrix[:, :width]
         return group.matrix[:, width:] if field == "buffers" else group.state[field.removeprefix("state:")]
 
-    def _bytes(self, batch: Bundle) -> int:
-        return sum(self._field(batch, f).shape[1] * self._field(batch, f).element_size() for f in batch.fields)
+    def _bytes(self, bundle: Bundle) -> int:
+        return sum(self._field(bundle, f).shape[1] * self._field(bundle, f).element_size() for f in bundle.fields)
 
     def _protect(self, g: int, rows: Indices, using: Indices | None = None) -> None:
         """Before these rows change: copy messages that still show them live and that others have not used yet."""
-        for number, batch in enumerate(self.post.bundles):
-            if batch.group != g or not batch.aliases:
+        for number, bundle in enumerate(self.mail.bundles):
+            if bundle.group != g or not bundle.aliases:
                 continue
-            still = self.post.open & (self.post.bundle == number) & np.isin(self.post.row, rows)
+            still = self.mail.open & (self.mail.bundle == number) & np.isin(self.mail.row, rows)
             if using is not None:
                 still[using] = False
             if still.any():
-                batch.fields = {name: self._field(batch, name).clone() for name in batch.fields}
+                bundle.fields = {name: self._field(bundle, name).clone() for name in bundle.fields}
 
     # Merging.
 
@@ -262,7 +259,7 @@ class LocalSession(Population):
             if self.job.rule.span == "model" or scalars or self.groups[g].matrix.shape[1] > width:
                 self.pool.all("settle", g, exchange, doing=doing)
             self._changed[nodes] = True
-        self.post.open[used] = False
+        self.mail.open[used] = False
         self._bill("merge_seconds", np.array([n for n, _ in asked]), start)
         return [None] * len(asked)
 
@@ -271,14 +268,14 @@ class LocalSession(Population):
         mails = np.concatenate([h.mails for h in heard])
         receiver = np.repeat(np.arange(len(heard)), [len(h) for h in heard])
         found = []
-        for number in np.unique(self.post.bundle[mails]):
-            batch = self.post.bundles[number]
-            if batch.group == g:
-                mine = self.post.bundle[mails] == number
-                weights = self.post.weight[mails[mine]].astype(np.float32)
-                where = (receiver[mine], self.post.row[mails[mine]])
-                arcs = sp.csr_array((weights, where), shape=(len(heard), len(batch.sizes)))
-                found.append(HeardBundle(arcs, batch))
+        for number in np.unique(self.mail.bundle[mails]):
+            bundle = self.mail.bundles[number]
+            if bundle.group == g:
+                mine = self.mail.bundle[mails] == number
+                weights = self.mail.weight[mails[mine]].astype(np.float32)
+                where = (receiver[mine], self.mail.row[mails[mine]])
+                arcs = sp.csr_array((weights, where), shape=(len(heard), len(bundle.sizes)))
+                found.append(HeardBundle(arcs, bundle))
         return found
 
     def _joined(self, heard: list[HeardBundle]) -> list[HeardBundle]:
@@ -293,14 +290,14 @@ class LocalSession(Population):
 
     def _adopt(self, asked: Asked) -> list[None]:
         for node, op in asked:
-            g, row, batch = self.group_of[node], self.row_of[node], self.post.bundles[op.packet.bundle]
-            if batch.group != g:
+            g, row, bundle = self.group_of[node], self.row_of[node], self.mail.bundles[op.packet.bundle]
+            if bundle.group != g:
                 raise foreign(node)
             self._protect(g, np.array([row]))
             width = self.layouts[g].size
-            self.groups[g].matrix[row, :width] = self._field(batch, "w")[op.packet.row]
-            if "buffers" in batch.fields:
-                self.groups[g].matrix[row, width:] = self._field(batch, "buffers")[op.packet.row]
+            self.groups[g].matrix[row, :width] = self._field(bundle, "w")[op.packet.row]
+            if "buffers" in bundle.fields:
+                self.groups[g].matrix[row, width:] = self._field(bundle, "buffers")[op.packet.row]
             self._changed[node] = True
         return [None] * len(asked)
 
@@ -313,20 +310,20 @@ class LocalSession(Population):
         mails = np.concatenate([op.heard.mails for _, op in asked])
         nodes = np.repeat(np.array([n for n, _ in asked]), [len(op.heard) for _, op in asked])
         packets: dict[int, dict[int, RowPacket]] = {n: {} for n, _ in asked}
-        for number in np.unique(self.post.bundle[mails]):
-            batch = self.post.bundles[number]
-            alike = self.group_of[nodes] == batch.group  # of another architecture there is nothing to say
-            shares = np.array_split(np.flatnonzero(alike & (self.post.bundle[mails] == number)), self.pool.workers)
-            tasks = [AnswerTask(self.row_of[nodes[s]], self.post.row[mails[s]], batch) for s in shares]
+        for number in np.unique(self.mail.bundle[mails]):
+            bundle = self.mail.bundles[number]
+            alike = self.group_of[nodes] == bundle.group  # of another architecture there is nothing to say
+            shares = np.array_split(np.flatnonzero(alike & (self.mail.bundle[mails] == number)), self.pool.workers)
+            tasks = [AnswerTask(self.row_of[nodes[s]], self.mail.row[mails[s]], bundle) for s in shares]
             doing = self._doing("answering at", [nodes[s] for s in shares])
-            said = self.pool.each("answer", [(batch.group, task, self.number) for task in tasks], doing)
+            said = self.pool.each("answer", [(bundle.group, task, self.number) for task in tasks], doing)
             for share, fields in zip(shares, said, strict=True):
+                made = -1
                 if fields:
                     own, refused = self.job.roster.sizes(nodes[share]).numpy(), _not_finite([*fields.values()])
-                    self.post.bundles.append(Bundle(batch.group, fields, own, self.number, refused))
-                made = len(self.post.bundles) - 1 if fields else -1
+                    made = self.mail.add(Bundle(bundle.group, fields, own, self.number, refused))
                 for row, (node, mail) in enumerate(zip(nodes[share].tolist(), mails[share], strict=True)):
-                    packets[node][int(self.post.source[mail])] = RowPacket(made, row, node)
+                    packets[node][int(self.mail.source[mail])] = RowPacket(made, row, node)
         self._bill("train_seconds", np.array(list(packets)), start)
         return list(packets.values())
 
@@ -336,7 +333,7 @@ class LocalSession(Population):
         for node, op in asked:
             heard = {}
             for sender, packet in op.heard.items():
-                heard[sender] = self.post.bundles[packet.bundle].group, self._page(packet, pages)
+                heard[sender] = self.mail.bundles[packet.bundle].group, self._page(packet, pages)
             own = int(self.group_of[node]), int(self.row_of[node])
             tasks[self.server_of[node]].append(LessonTask(*own, op.lesson, heard))
         doing = self._doing("the lesson of", self._served([n for n, _ in asked]))
@@ -350,8 +347,8 @@ class LocalSession(Population):
             fields = {name: torch.from_numpy(a).to(self.device).unsqueeze(0) for name, a in arrays.items()}
             size = self.job.roster.sizes(np.array([pupil])).numpy()
             refused = _not_finite(list(fields.values()))
-            self.post.bundles.append(Bundle(int(self.group_of[pupil]), fields, size, self.number, refused))
-            packets[pupil] = RowPacket(len(self.post.bundles) - 1, 0, node)
+            number = self.mail.add(Bundle(int(self.group_of[pupil]), fields, size, self.number, refused))
+            packets[pupil] = RowPacket(number, 0, node)
         return packets
 
     def _exercise(self, asked: Asked) -> list[dict[int, RowPacket]]:
@@ -375,11 +372,11 @@ class LocalSession(Population):
     def _page(self, packet: RowPacket, pages: dict[tuple[int, int], Page]) -> Page:
         place = packet.bundle, packet.row
         if place not in pages:
-            batch = self.post.bundles[packet.bundle]
-            fields = {name: self._field(batch, name)[packet.row] for name in batch.fields}
-            if batch.aliases:  # an exercise may keep what it heard
+            bundle = self.mail.bundles[packet.bundle]
+            fields = {name: self._field(bundle, name)[packet.row] for name in bundle.fields}
+            if bundle.aliases:  # an exercise may keep what it heard
                 fields = {name: field.clone() for name, field in fields.items()}
-            pages[place] = packed(fields), batch.sizes[packet.row].item(), batch.round
+            pages[place] = packed(fields), bundle.sizes[packet.row].item(), bundle.round
         return pages[place]
 
     def _exercised(self, node: int, op: Exercise, done: Done) -> dict[int, RowPacket]:
@@ -392,9 +389,8 @@ class LocalSession(Population):
         for arrays, to in done.said:
             fields = {name: torch.from_numpy(array).unsqueeze(0) for name, array in arrays.items()}
             size = self.job.roster.sizes(np.array([node])).numpy()
-            batch = Bundle(int(self.group_of[node]), fields, size, self.number, _not_finite(list(fields.values())))
-            self.post.bundles.append(batch)
-            packets |= dict.fromkeys(to, RowPacket(len(self.post.bundles) - 1, 0, node))
+            bundle = Bundle(int(self.group_of[node]), fields, size, self.number, _not_finite(list(fields.values())))
+            packets |= dict.fromkeys(to, RowPacket(self.mail.add(bundle), 0, node))
         return packets
 
 

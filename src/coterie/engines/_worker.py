@@ -257,10 +257,10 @@ class Worker:
         """Take over what nodes noted before."""
         self.notes = {node: unpacked(arrays, self.trainers[0].roster.device) for node, arrays in notes.items()}
 
-    def distances(self, g: int, averages: sp.csr_array, here: Indices | None) -> tuple[np.ndarray, np.ndarray]:
+    def distances(self, g: int, averages: sp.csr_array, present: Indices | None) -> tuple[np.ndarray, np.ndarray]:
         """This process's columns of the squared distances to the neighbours' mean and to the mean of these rows."""
         params = self.mergers[g].params
-        return squared_distances(params, averages, *self._columns(params.shape[1]), here)
+        return squared_distances(params, averages, *self._columns(params.shape[1]), present)
 
     def gauge(self, g: int, what: str, *args: Any) -> Any:
         """This process's share of a measure."""

@@ -51,6 +51,11 @@ class Mail:
         self.weight, self.open, self.void = np.empty(0), np.empty(0, bool), np.empty(0, bool)
         self._tags: dict[str, int] = {}
 
+    def add(self, bundle: Bundle) -> int:
+        """Keep a bundle, so that messages of it can be sent; gives its number."""
+        self.bundles.append(bundle)
+        return len(self.bundles) - 1
+
     def put(self, source: Indices, target: Indices, tag: str, bundle: Indices, row: Indices) -> tuple[Indices, Indices]:
         """Post mail along arcs; gives source and target of what goes through.
 

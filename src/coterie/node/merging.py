@@ -314,14 +314,14 @@ def blocks(first: int, last: int, height: int) -> Iterator[slice]:
 
 
 def squared_distances(
-    matrix: Tensor, averages: sp.csr_array, first: int, last: int, here: Indices | None = None
+    matrix: Tensor, averages: sp.csr_array, first: int, last: int, present: Indices | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Over these columns: ‖w_i − Σ_j a_ij w_j‖² of each row, and ‖w_i − mean of all rows, or of those here‖²."""
+    """Over these columns: ‖w_i − Σ_j a_ij w_j‖² of each row, and ‖w_i − mean of all rows, or of those present‖²."""
     near, all_, operand = np.zeros(len(matrix)), np.zeros(len(matrix)), _operand(averages, matrix)
     for columns in blocks(first, last, len(matrix)):
         block = matrix[:, columns].contiguous()
         near += (block - _product(operand, block)).square_().sum(1).double().cpu().numpy()
-        centre = (block if here is None else block[torch.as_tensor(here)]).mean(0)
+        centre = (block if present is None else block[torch.as_tensor(present)]).mean(0)
         all_ += (block - centre).square_().sum(1).double().cpu().numpy()
     return near, all_
 

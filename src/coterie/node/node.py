@@ -24,10 +24,10 @@ from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Op
 
 
 class Transport(Protocol):
-    """What carries parcels between peers."""
+    """What carries packets between peers."""
 
     def send(self, sender: int, to: list[int], tag: str, packet: Packet | None) -> None:
-        """Send a parcel on its way; None: none will come. Its tensors may be the live ones of a node: copy them."""
+        """Send a packet on its way; None: none will come. Its tensors may be the live ones of a node: copy them."""
         ...
 
     async def receive(self, node: int, senders: list[int], tag: str) -> Heard:
@@ -188,7 +188,7 @@ class Node:
         self.ledger.add("merge_seconds", np.array([self.node]), time.perf_counter() - start)
 
     def gathering(self, packets: Iterable[Packet] = ()) -> Summed:
-        """Sums for this peer's inbox, of these parcels and of what will be added."""
+        """Sums for this peer's inbox, of these packets and of what will be added."""
         heard = Summed(self.job.rule, self.trainer.architecture.signature, self.links, self.pool)
         for packet in packets:
             heard.add(packet)
