@@ -13,6 +13,7 @@ from coterie.engines.local import Local, LocalSession
 from coterie.job import Job, Roster, Samples, Training
 from coterie.network.faults import Faults
 from coterie.network.graph import Graph, draw
+from coterie.network.rounds import Network
 from coterie.parts import Choice
 
 
@@ -45,7 +46,7 @@ def job(case: Case, classes: int = 10) -> Job:
     samples = Samples(x, y.share_memory_(), x[:100], y[:100], classes, case.shape)
     pick = np.random.default_rng(0)
     train = tuple(pick.choice(count, each, replace=False) for _ in range(case.nodes))
-    graph: Graph = draw(case.topology.make(), case.nodes, 0, connect=True)
+    graph: Graph = draw(case.topology.make().draw, case.nodes, 0, connect=True)
     roster = Roster(
         seed=0,
         models=(case.model,),
@@ -64,7 +65,16 @@ def job(case: Case, classes: int = 10) -> Job:
     start = Choice("initialisers", "he")
     gains = np.ones(case.nodes)
     made = {"rule": case.rule.make(), "protocol": roster.protocol.make(), "initialiser": start}
-    return Job(roster, samples, graph, **made, start="train", faults=Faults(0), gains=gains, test=np.arange(100))
+    return Job(
+        roster,
+        samples,
+        Network.still(graph),
+        **made,
+        merge_first=False,
+        faults=Faults(0),
+        gains=gains,
+        test=np.arange(100),
+    )
 
 
 def session(case: Case, engine: Local | None = None) -> tuple[LocalSession, Job]:

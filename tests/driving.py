@@ -16,6 +16,8 @@ from coterie.config.slots import choice
 from coterie.engines import Session
 from coterie.job import Job, Samples
 from coterie.network.graph import Graph
+from coterie.network.mixing import weighed
+from coterie.network.rounds import Network
 from coterie.node import merging
 from coterie.node.snapshot import Snapshot
 from coterie.runs.experiment import Experiment
@@ -81,7 +83,10 @@ def job(seed: int = 0, graph: Graph | None = None, **settings: Any) -> Job:
     """A small world, on a network of one's own if it is to be one that no topology would give."""
     (one,) = Experiment(**{**SMALL, **settings}).resolved.values()
     made = build(one, samples(), seed)
-    return made if graph is None else replace(made, graph=graph, roster=replace(made.roster, degree=graph.degree))
+    if graph is None:
+        return made
+    weights = weighed(graph, made.roster.mixing)
+    return replace(made, network=Network.still(weights), roster=replace(made.roster, degree=graph.degree))
 
 
 _open: dict[str, Session] = {}

@@ -43,7 +43,7 @@ def peer_configs(experiment: Experiment, folder: Path, seed: int = 0, **changes:
     ]
     made = []
     for i, home in enumerate(homes):
-        near = sorted({*job.graph.neighbours(i).tolist(), *job.graph.audience(i).tolist()})
+        near = job.network.around(i)
         for j in near:
             home.add(homes[j].card)
         numbers = {names[j]: j for j in near}

@@ -59,7 +59,9 @@ class Me:
 
     node: Tensor
     size: Tensor
+    """What the node counts for in averages: its number of training samples, or 1 where all nodes count alike."""
     degree: Tensor
+    """How many others it hears in this round, if nothing fails."""
     labels: Tensor
     seed: int
     round: int
@@ -69,7 +71,7 @@ class Me:
 
 @dataclass(frozen=True)
 class Message:
-    """What one node tells another: named tensors, and the sender's number of training samples."""
+    """What one node tells another: named tensors, and what the sender counts for in averages (`Me.size`)."""
 
     fields: Fields
     size: Tensor
@@ -91,7 +93,10 @@ class Term:
 
 
 class Inbox(Protocol):
-    """The sum of what a node heard in one exchange; ω is the weight of the link, 1 for oneself."""
+    """The sum of what a node heard in one exchange; ω is the weight of the link.
+
+    For oneself it is 1, or with Metropolis weights what the links of those heard leave of 1.
+    """
 
     @property
     def count(self) -> Tensor:
@@ -115,7 +120,7 @@ class Inbox(Protocol):
         ...
 
     def shares(self, own: bool = False) -> tuple[Tensor, Tensor]:
-        """ω and data size of everyone heard, in the order of `rows`, each `[..., count, 1]`; for the same rules."""
+        """ω and `size` of everyone heard, in the order of `rows`, each `[..., count, 1]`; for the same rules."""
         ...
 
 

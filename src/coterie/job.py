@@ -15,6 +15,8 @@ from coterie.errors import ConfigError, DivergedError
 from coterie.initialisers import Origin
 from coterie.network.faults import Faults
 from coterie.network.graph import Graph
+from coterie.network.mixing import Mixing
+from coterie.network.rounds import Network
 from coterie.parts import Choice
 from coterie.protocols import Place, Protocol
 from coterie.randomness import generator, uniforms
@@ -74,15 +76,21 @@ class Roster:
     train: tuple[Indices, ...]
     validation: tuple[Indices, ...]
     degree: Indices
+    """How many each node hears, in the first round if that changes."""
     labels: Tensor
     """Label shares of each node's training data, [n, C]."""
     device: str
+    mixing: Mixing = "data"
+    """What models weigh where they are averaged."""
 
     @property
     def nodes(self) -> int:
         return len(self.train)
 
     def sizes(self, nodes: Indices) -> Tensor:
+        """What these nodes count for in averages: their number of training samples, or 1 if all count alike."""
+        if self.mixing != "data":
+            return torch.ones(len(nodes), 1)
         return torch.tensor([float(len(self.train[i])) for i in nodes]).unsqueeze(1)
 
     def me(self, nodes: Indices, round: int, layout: Layout) -> Me:
@@ -130,7 +138,7 @@ class Job:
 
     roster: Roster
     samples: Samples
-    graph: Graph
+    network: Network
     rule: Rule
     protocol: Protocol
     initialiser: Choice
@@ -150,11 +158,16 @@ class Job:
         """Who belongs to the network in this round."""
         return self.faults.members(round, self.roster.nodes)
 
+    def graph(self, round: int) -> Graph:
+        """Who hears whom in this round, and with what weight."""
+        return self.network.graph(round)
+
     def place(self, node: int, round: int, memory: dict[str, int]) -> Place:
         """Where a node stands in this round, among those who are there."""
-        near, far = self.graph.neighbours(node), self.graph.audience(node)
+        graph = self.graph(round)
+        near, far = graph.neighbours(node), graph.audience(node)
         if self.faults.churns:
-            here = self.faults.members(round, self.graph.nodes)
+            here = self.faults.members(round, graph.nodes)
             near, far = near[here[near]], far[here[far]]
         return Place(node, near, far, round, self.roster.seed, memory)
 

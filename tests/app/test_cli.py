@@ -231,7 +231,7 @@ def test_everything_said_at_once(asked: Callable[[str], Experiment]) -> None:
     assert experiment.keep_optimiser
     assert (experiment.epochs, experiment.batches, experiment.items) == (2, None, None)
     (method,) = experiment.resolved.values()
-    assert method.topology == {"name": "ba", "m": 3, "connect": False, "assortativity": None}
+    assert method.topology == {"name": "ba", "m": 3, "connect": False, "assortativity": None, "mixing": "data"}
     assert method.rule["batch_size"] == 20  # type: ignore[index]
     assert list(experiment.resolved) == ["dechw"], "naming a rule asks for that method alone"
 

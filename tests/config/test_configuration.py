@@ -59,8 +59,9 @@ def test_flags_join_the_slots_of_the_file(tmp_path: Path) -> None:
         "weights": "one",
         "connect": True,
         "assortativity": None,
+        "mixing": "data",
     }
-    ring = {"name": "ring", "directed": False, "connect": False, "assortativity": None}
+    ring = {"name": "ring", "directed": False, "connect": False, "assortativity": None, "mixing": "data"}
     assert only(layered(file, {"topology": "ring"})).topology == ring
 
 

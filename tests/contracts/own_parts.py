@@ -64,6 +64,19 @@ class Velocity(Rule):
 
 
 @dataclass(frozen=True)
+class Counting(Rule):
+    """Counts whom it could have heard so far."""
+
+    observes = True
+
+    def init(self, me: Me, params: Tensor) -> State:
+        return {"met": torch.zeros_like(me.size)}
+
+    def observe(self, me: Me, params: Tensor, state: State, data: Data) -> State:
+        return {"met": state["met"] + me.degree}
+
+
+@dataclass(frozen=True)
 class WholeVelocity(Velocity):
     """The same by whole rows."""
 

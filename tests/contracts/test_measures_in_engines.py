@@ -140,16 +140,16 @@ def test_without_training_spreads_are_those_of_the_theory() -> None:
     found = pl.concat(frames).filter(pl.col("layer") == "1.weight")
     within, merged, apart = (dict(_means(found, name)) for name in ("sigma_ap", "sigma_ap_merged", "sigma_an"))
     sizes = [len(own) for own in made.roster.train]
-    matrix = torch.from_numpy(made.graph.merge_matrix(sizes).toarray())
+    matrix = torch.from_numpy(made.graph(1).merge_matrix(sizes).toarray())
     for number in range(1, rounds + 1):
         assert within[number] == pytest.approx(float(weights.std(dim=1, correction=0).mean()), rel=1e-4)
         assert apart[number] == pytest.approx(_spread(weights, torch.empty_like(weights)) / width, rel=1e-3)
         weights = matrix @ weights
         assert merged[number] == pytest.approx(float(weights.std(dim=1, correction=0).mean()), rel=1e-4)
-    model = simulate(made.graph, width, rounds, noise=0, init=within[0], sizes=sizes)
+    model = simulate(made.graph(1), width, rounds, noise=0, init=within[0], sizes=sizes)
     error = 5 / np.sqrt(2 * width)
     np.testing.assert_allclose([merged[r] for r in range(rounds + 1)], model.across_parameters, rtol=error)
-    assert merged[rounds] == pytest.approx(within[0] / made.graph.gain(sizes), rel=error)
+    assert merged[rounds] == pytest.approx(within[0] / made.graph(1).gain(sizes), rel=error)
     assert merged[rounds] < 0.5 * within[0]
 
 

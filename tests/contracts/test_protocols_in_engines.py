@@ -76,7 +76,7 @@ class TestExercises:
         running.begin(made)
         running.round(1, False)
         middle = {k: v.clone() for k, v in running.snapshot().items()}
-        assert sum("notes/" in name for name in middle) >= made.graph.nodes
+        assert sum("notes/" in name for name in middle) >= made.graph(1).nodes
         running.round(2, True)
         straight, whole = outcome(running, made), running.snapshot()
         whole = {k: v.clone() for k, v in whole.items() if "seconds" not in k}
@@ -122,10 +122,10 @@ class TestAnswers:
         trained = drive("loop", rule="isolation", rounds=1)
         (settings,) = Experiment(model={"name": "mlp", "sizes": [8]}).resolved.values()
         module = _module(settings)
-        for node in range(made.graph.nodes):
+        for node in range(made.graph(1).nodes):
             torch.nn.utils.vector_to_parameters(trained.models[node], module.parameters())
             wanted = torch.zeros_like(sums[node])
-            for j in made.graph.neighbours(node).tolist():
+            for j in made.graph(1).neighbours(node).tolist():
                 where = torch.as_tensor(made.roster.train[j][:100])
                 loss = F.cross_entropy(module(made.samples.inputs(where)), made.samples.targets(where))
                 wanted += torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(module.parameters()))])

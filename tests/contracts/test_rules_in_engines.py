@@ -22,6 +22,9 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "directed": {"topology": {"name": "er", "p": 0.5, "directed": True, "weights": "uniform", "connect": True}},
     "with sources": {"graph": SOURCES, "merge_first": True, "links": 0.8},
     "with a loner": {"graph": LONER, "merge_first": True},
+    "pairs": {"topology": "matching", "merge_first": True, "links": 0.8, "outage": 2.0},
+    "uniform, resampled": {"topology": {"name": "resampled", "every": 2, "mixing": "uniform"}},
+    "metropolis, failing": {"topology": {"name": "ba", "mixing": "metropolis"}, "links": 0.6, "presence": 0.9},
 }
 
 MEMORIES = [own(n) for n in ("Velocity", "WholeVelocity", "RawVelocity", "Nostalgic")]
@@ -45,9 +48,33 @@ def test_same_numbers(engine: str, rule: str, network: str) -> None:
     agree(ran(engine, rule, network), ran("memory", rule, network))
 
 
+@pytest.mark.parametrize("network", ["failing", "pairs", "metropolis, failing"])
 @pytest.mark.parametrize("rule", [*names("rules"), *MEMORIES], ids=ids)
-def test_same_numbers_with_worker_processes(rule: str) -> None:
-    agree(ran("workers", rule, "failing"), ran("memory", rule, "failing"))
+def test_same_numbers_with_worker_processes(rule: str, network: str) -> None:
+    agree(ran("workers", rule, network), ran("memory", rule, network))
+
+
+@pytest.mark.parametrize("engine", ["loop", "stack", "workers", "memory"])
+def test_nodes_know_how_many_they_hear_in_this_round(engine: str) -> None:
+    """Five nodes in pairs: in each round another one is alone, and everyone counts its own partners so far."""
+    found = drive(engine, rule=own("Counting"), nodes=5, topology="matching", rounds=4)
+    wanted = sum(found.job.graph(number).degree for number in range(1, 5))
+    assert [int(found.state["met"][i]) for i in range(5)] == wanted.tolist()
+
+
+@pytest.mark.parametrize("rule", [n for n in names("rules") if n not in ("isolation", "median", "trimmed_mean")])
+def test_by_data_is_uniform_where_everyone_has_as_much(rule: str) -> None:
+    settings: dict[str, Any] = {"rule": rule, "partition": "iid", "total": 300, "links": 0.8}
+    by_data, alike = (drive("loop", **settings, topology={"name": "ring", "mixing": m}) for m in ("data", "uniform"))
+    assert len({len(own) for own in by_data.job.roster.train}) == 1
+    agree(alike, by_data, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("mixing", ["uniform", "metropolis"])
+def test_mixing_is_not_by_data_where_some_have_more(mixing: str) -> None:
+    by_data, other = (drive("loop", topology={"name": "ba", "mixing": m}) for m in ("data", mixing))
+    assert len({len(own) for own in by_data.job.roster.train}) > 1
+    assert not torch.allclose(by_data.models[0], other.models[0], rtol=1e-3)
 
 
 @pytest.mark.parametrize("network", ["failing", "directed"])
@@ -71,7 +98,7 @@ def test_numbers_that_are_none_are_refused(engine: str) -> None:
     found = drive(engine, rule=own("Broken"))
     for row in found.models.values():
         assert row.isfinite().all()
-    graph = found.job.graph
+    graph = found.job.graph(1)
     model = 4 * (64 * 8 + 8 + 8 * 10 + 10)
     sends = np.array([0 if i == 0 else len(graph.audience(i)) for i in range(6)])
     np.testing.assert_array_equal(found.ledger["sent_bytes"], 3 * model * sends)
@@ -96,6 +123,6 @@ def test_links_that_are_up_carry_models_both_ways() -> None:
     model = 4 * found.models[0].numel()
     sent = np.zeros(6)
     for number in range(1, rounds + 1):
-        up = job.graph.active(0, number, 0.6, 0.7)
-        sent += np.bincount(job.graph.sources[up], minlength=6) * (2 if number == 1 else 1)  # two exchanges at first
+        up = job.graph(1).active(0, number, 0.6, 0.7)
+        sent += np.bincount(job.graph(1).sources[up], minlength=6) * (2 if number == 1 else 1)  # two exchanges at first
     np.testing.assert_array_equal(found.ledger["sent_bytes"], model * sent)

@@ -38,6 +38,14 @@ WORLDS: dict[str, dict[str, Any]] = {
     "directed, failing": {"topology": DIRECTED, "links": 0.7},
     "answers, directed": {"topology": DIRECTED, "rule": "cfa_ge"},
     "answers, directed, failing": {"topology": DIRECTED, "rule": "cfa_ge", "links": 0.7, "presence": 0.8},
+    "pairs": {"topology": "matching", "merge_first": True, "links": 0.8},
+    "pairs, kept": {"topology": {"name": "matching", "mixing": "uniform"}, "rule": "median", "nodes": 5},
+    "one hop a round": {"topology": "one_peer_exponential", "rule": "dechw"},
+    "resampled, answers": {"topology": {"name": "resampled", "every": 2}, "rule": "cfa_ge"},
+    "resampled, churn": {"topology": {"name": "resampled", "mixing": "metropolis"}, "joins": {4: 2}, "leaves": {0: 3}},
+    "metropolis": {"topology": {"name": "ba", "mixing": "metropolis"}, "links": 0.7, "merge_first": True},
+    "metropolis, batch norm": {"topology": {"name": "star", "mixing": "metropolis"}, "model": BATCH_NORM},
+    "uniform": {"topology": {"name": "er", "p": 0.6, "weights": "uniform", "connect": True, "mixing": "uniform"}},
     "bursts": {"links": 0.6, "outage": 3.0, "presence": 0.8, "absence": 2.0},
     "churn": {"joins": {4: 2, 5: 3}, "leaves": {0: 3}, "merge_first": True},
     "churn, answers": {"joins": {1: 3}, "leaves": {2: 2}, "rule": "cfa_ge", "links": 0.8},
@@ -209,6 +217,11 @@ def test_asynchronous_peers_learn(rule: str, tmp_path: Path) -> None:
 def test_what_says_several_things_is_not_for_asynchronous_peers(settings: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot run asynchronously"):
         Peers(tmp_path, timing=Timing("async"), **settings)
+
+
+def test_asynchronous_peers_share_no_round_and_so_no_network(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"different networks.*--engine\.mode sync"):
+        Peers(tmp_path, timing=Timing("async"), topology="matching")
 
 
 def test_seeds_differ(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What the theory says of merging, held against the engines' own sums."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +17,12 @@ from coterie.rules.cfa import CFA
 from coterie.rules.decavg import DecAvg
 from coterie.rules.dechw import DecHW
 from coterie.rules.variance_corrected import VarianceCorrected
+from driving import Outcome, drive
 from merging import Nodes, nodes, stacked
 
 
 def network(name: str, n: int, seed: int = 0, **settings: object) -> Graph:
-    return draw(find("topologies", name).make(**settings), n, seed, connect=True)
+    return draw(find("topologies", name).make(**settings).draw, n, seed, connect=True)
 
 
 def merged(who: Nodes, times: int, rule: Rule | None = None) -> Nodes:
@@ -46,6 +48,34 @@ def test_averaging_preserves_the_steady_mean_on_any_graph() -> None:
     end = merged(who, 60).params
     torch.testing.assert_close(v @ end, before, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(end, before.expand_as(end), rtol=1e-3, atol=1e-3)
+
+
+MERGING: dict[str, Any] = {"protocol": "coterie.node.gossip:Gossip", "nodes": 8, "total": 400, "rule": "decavg"}
+"""Unequal data sizes, and no training: models are merged and nothing else."""
+
+
+def rows(found: Outcome) -> Tensor:
+    return torch.stack([found.models[i] for i in sorted(found.models)]).double()
+
+
+@pytest.mark.parametrize("links", [1.0, 0.6])
+@pytest.mark.parametrize("engine", ["stack", "memory"])
+def test_metropolis_preserves_the_mean_on_any_graph(engine: str, links: float) -> None:
+    """Whatever is not heard a node keeps, so that the mean stays where links fail, too; data sizes do not matter."""
+    settings = {**MERGING, "topology": {"name": "ba", "m": 2, "mixing": "metropolis"}, "links": links}
+    start, early, late = (rows(drive(engine, rounds=r, **settings)) for r in (0, 3, 150))
+    mean = start.mean(0)
+    torch.testing.assert_close(early.mean(0), mean, rtol=0, atol=1e-6)
+    torch.testing.assert_close(late, mean.expand_as(late), rtol=0, atol=1e-4)
+    assert (early - mean).norm() < (start - mean).norm()
+    by_data = rows(drive(engine, rounds=3, **{**settings, "topology": {"name": "ba", "m": 2}}))
+    assert (by_data.mean(0) - mean).abs().max() > 0.01
+
+
+def test_models_that_meet_in_pairs_agree_on_their_mean() -> None:
+    settings = {**MERGING, "topology": {"name": "matching", "mixing": "uniform"}}
+    start, end = (rows(drive("stack", rounds=r, **settings)) for r in (0, 40))
+    torch.testing.assert_close(end, start.mean(0).expand_as(end), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +128,7 @@ class TestGain:
         """v_i ∝ d_i k_i Σ_{j∈N_i} d_j, the steady state of w ← w + (w̄ − w)/k."""
         graph, sizes = network(name, 16, **settings), np.random.default_rng(0).integers(10, 60, 16)
         v = sizes * graph.degree * (graph.matrix() @ sizes)
-        wanted = gain(CFA(), graph, sizes)
+        wanted = gain(CFA(), [graph], sizes)
         assert wanted == pytest.approx(v.sum() / np.linalg.norm(v))
         assert wanted < 0.98 * graph.gain(sizes) or name == "regular"
         spread = merged(self.models("he", graph, sizes), 200, CFA()).params.std(dim=1)
@@ -106,9 +136,9 @@ class TestGain:
 
     def test_rules_that_need_no_gain(self) -> None:
         graph = network("er", 12, p=0.4)
-        assert gain(DecAvg(), graph, np.ones(12)) == pytest.approx(graph.gain())
+        assert gain(DecAvg(), [graph], np.ones(12)) == pytest.approx(graph.gain())
         for rule in ("decdiff", "isolation", "variance_corrected"):
-            assert gain(find("rules", rule).make(), graph, np.ones(12)) == 1.0
+            assert gain(find("rules", rule).make(), [graph], np.ones(12)) == 1.0
 
     @pytest.mark.parametrize("shape", [0.1, 0.5, 5.0])
     def test_uneven_curvature_shrinks_less(self, shape: float) -> None:

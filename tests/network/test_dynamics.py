@@ -21,7 +21,7 @@ LINKS = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (0, 4)]
 
 
 def make(name: str, nodes: int, **options: object) -> Graph:
-    return draw(find("topologies", name).make(**options), nodes, 0, connect=True)
+    return draw(find("topologies", name).make(**options).draw, nodes, 0, connect=True)
 
 
 def all_rounds(graph: Graph, data: np.ndarray, own: np.ndarray, links: float, presence: float) -> np.ndarray:

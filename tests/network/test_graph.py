@@ -21,7 +21,7 @@ PATH3 = Graph.from_edges(3, [(0, 1), (1, 2)])
 
 
 def make(name: str, nodes: int, seed: int = 0, **options: object) -> Graph:
-    return draw(find("topologies", name).make(**options), nodes, seed, connect=True)
+    return draw(find("topologies", name).make(**options).draw, nodes, seed, connect=True)
 
 
 def power(graph: Graph, sizes: list[float] | None = None) -> np.ndarray:
@@ -263,7 +263,7 @@ def test_diameter_in_blocks_and_by_sweeps(monkeypatch: pytest.MonkeyPatch) -> No
     order = [*range(0, 100, 2), *range(100, 150), *range(1, 100, 2)]  # a line whose last nodes stand in the middle
     centred = Graph.from_edges(150, list(itertools.pairwise(order)))
     assert centred.diameter() == 149
-    monkeypatch.setattr("coterie.network.graph._WORDS", 1)
+    monkeypatch.setattr("coterie.network.paths.WORDS", 1)
     assert centred.diameter() == 149
     assert make("line", 150).diameter() == 149
     assert make("complete", 300).diameter() == 1
@@ -314,7 +314,7 @@ def test_certain_and_impossible_links() -> None:
 
 
 def test_draw_redraws_until_connected() -> None:
-    sparse = find("topologies", "er").make(p=0.08)
+    sparse = find("topologies", "er").make(p=0.08).draw
     seed = next(s for s in range(100) if not sparse(40, _first(s)).is_connected())
     with pytest.raises(GraphError, match=r"components\..*--topology.connect true"):
         draw(sparse, 40, seed)

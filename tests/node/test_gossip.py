@@ -13,6 +13,8 @@ from coterie.config.build import gossip
 from coterie.contract import Layout
 from coterie.engines.memory import Memory
 from coterie.errors import ConfigError
+from coterie.network.graph import Graph
+from coterie.network.rounds import Network
 from coterie.node.gossip import GossipGain, gossip_job
 from coterie.peers.runtime import with_estimated_gain
 from coterie.runs.experiment import Experiment
@@ -36,7 +38,7 @@ SMALL: dict[str, Any] = {
 @pytest.mark.parametrize("topology", [{"name": "er", "p": 0.05, "connect": True}, {"name": "ba", "m": 4}])
 def test_every_node_is_within_five_per_cent_in_six_rounds(topology: dict[str, Any], links: float) -> None:
     made = job(nodes=200, total=1400, validation=0, topology=topology, partition="iid", links=links)
-    exact = made.graph.gain([len(t) for t in made.roster.train])
+    exact = made.graph(1).gain([len(t) for t in made.roster.train])
     *_, last = survey(made, 4000, 6)
     assert np.abs(last / exact - 1).max() < 0.05
 
@@ -46,13 +48,13 @@ def test_data_sizes_count() -> None:
     made = job(nodes=40, total=1200, topology={"name": "ba", "m": 3}, partition=skewed)
     sizes = [len(t) for t in made.roster.train]
     found = estimates(made, 8000, 8)
-    assert np.abs(found / made.graph.gain(sizes) - 1).max() < 0.05
-    assert abs(made.graph.gain() / made.graph.gain(sizes) - 1) > 0.08  # degrees alone would not do
+    assert np.abs(found / made.graph(1).gain(sizes) - 1).max() < 0.05
+    assert abs(made.graph(1).gain() / made.graph(1).gain(sizes) - 1) > 0.08  # degrees alone would not do
 
 
 def test_who_hears_nobody_is_alone() -> None:
     made = job(nodes=4, total=80, topology={"name": "star"}, partition="iid")
-    lonely = replace(made, graph=made.graph.from_edges(4, [(0, 1), (1, 2)]))
+    lonely = replace(made, network=Network.still(Graph.from_edges(4, [(0, 1), (1, 2)])))
     assert estimates(lonely, 100, 3)[3] == 1.0
 
 

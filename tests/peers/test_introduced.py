@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -14,6 +15,7 @@ from coterie.engines.peer import free_ports
 from coterie.errors import ConfigError, PeerError, RunError
 from coterie.net.identity import Home
 from coterie.peers import deployment
+from coterie.peers.agreement import shared
 from coterie.peers.runtime import Introduced, PeerRuntime
 from coterie.runs.experiment import Experiment
 from peering import TINY, cancelled, given, kept, run, together, until
@@ -93,6 +95,29 @@ def test_a_protocol_that_counts_all_nodes_is_not_for_peers_that_know_a_few(tmp_p
     alice, *_ = household(tmp_path)
     with pytest.raises(ConfigError, match=r"protocol relay needs everyone's number.*local = True"):
         deployment.peer_config(Experiment(**{**TINY, "protocol": "relay"}), alice, None, None, 0, port=0, verbose=False)
+
+
+@pytest.mark.parametrize(
+    ("topology", "words"),
+    [
+        ("matching", r"a changing network brings others.*Choose a topology that stays"),
+        ({"name": "ring", "mixing": "metropolis"}, r"neighbours' degrees.*topology\.mixing to \"uniform\""),
+    ],
+)
+def test_what_takes_the_whole_network_is_not_for_peers_that_know_a_few(
+    topology: Any, words: str, tmp_path: Path
+) -> None:
+    alice, *_ = household(tmp_path)
+    with pytest.raises(ConfigError, match=words):
+        deployment.assignment(Experiment(**{**TINY, "topology": topology}), alice, None, None, 0, port=0, verbose=False)
+
+
+def test_uniform_weights_need_to_know_nobody(tmp_path: Path) -> None:
+    alice, *_ = household(tmp_path)
+    experiment = Experiment(**{**TINY, "topology": {"name": "complete", "mixing": "uniform"}})
+    found = deployment.assignment(experiment, alice, None, None, 0, port=0, verbose=False)
+    assert float(PeerRuntime(found).node.trainer.me(0, 1).size) == 1.0
+    assert shared(found.settings)["topology.mixing"] == '"uniform"'  # neighbours who weigh otherwise disagree
 
 
 def test_a_card_that_cannot_be_read_stops_nobody(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from coterie.errors import PeerError, RunError
 from coterie.mail.pace import MISSES, Timing
 from coterie.net.certificates import certify, key_text, new_key
 from coterie.network.graph import Graph
+from coterie.network.rounds import Network
 from coterie.peers.checkpoint import CHECKPOINT
 from coterie.peers.runtime import PeerRuntime
 from coterie.runs.experiment import Experiment
@@ -265,7 +266,7 @@ def test_models_of_other_shapes_are_found_out_at_once(tmp_path: Path) -> None:
 def test_adding_a_neighbour_on_one_side_lets_nobody_in(tmp_path: Path) -> None:
     crew = given(tmp_path, {"wait": 1.5})
     crew[0].home.remove("node-1")
-    known = replace(crew[0].job, graph=Graph.from_edges(3, [(0, 2), (1, 2)]))
+    known = replace(crew[0].job, network=Network.still(Graph.from_edges(3, [(0, 2), (1, 2)])))
     crew[0] = replace(crew[0], job=known, numbers={"node-2": 2})
     found: list[PeerRuntime] = []
 

@@ -221,7 +221,7 @@ def test_anchors_travel_once_and_logits_every_round() -> None:
     first, third = drive("loop", rounds=1, protocol=LIGHT["desa"]), drive("loop", rounds=3, protocol=LIGHT["desa"])
     held = [int((row > 0).sum()) for row in first.job.roster.labels]
     for i in range(6):
-        partners = first.job.graph.neighbours(i).tolist()
+        partners = first.job.graph(1).neighbours(i).tolist()
         anchors = 4 * 2 * 64 * held[i] * len(partners)
         logits = sum(4 * 2 * 10 * (held[i] + held[j]) for j in partners)
         assert first.ledger["sent_bytes"][i] == anchors + logits
@@ -233,7 +233,7 @@ def test_neighbours_who_missed_the_anchors_get_them_later() -> None:
     found = drive("loop", rounds=8, protocol=LIGHT["desa"], links=0.5)
     notes = {name for name in session("loop").snapshot() if name.startswith("notes/")}
     for i in range(6):
-        for j in found.job.graph.neighbours(i).tolist():
+        for j in found.job.graph(1).neighbours(i).tolist():
             assert f"notes/{i}/anchors {j}" in notes
 
 

@@ -67,7 +67,7 @@ def kinds(asked: list[Any]) -> list[type]:
 
 
 LINE, RING = Graph.from_edges(3, [(0, 1), (1, 2)]), Graph.from_edges(4, [(0, 1), (1, 2), (2, 3), (3, 0)])
-GRAPHS = [LINE, RING, draw(find("topologies", "er").make(p=0.5, directed=True), 7, 1, connect=True)]
+GRAPHS = [LINE, RING, draw(find("topologies", "er").make(p=0.5, directed=True).draw, 7, 1, connect=True)]
 
 
 class TestNeighbourhood:

@@ -95,7 +95,7 @@ def test_merged_accuracy_is_that_of_the_models_after_the_merge() -> None:
 def test_distances() -> None:
     job, start, end, at_start, at_end = played(3, rule="isolation", topology={"name": "ba", "m": 2})
     for frame, matrix in ((start, at_start.double()), (end, at_end.double())):
-        near = [(matrix[i] - matrix[job.graph.neighbours(i)].mean(0)).norm().item() for i in range(len(matrix))]
+        near = [(matrix[i] - matrix[job.graph(1).neighbours(i)].mean(0)).norm().item() for i in range(len(matrix))]
         far = (matrix - matrix.mean(0)).norm(dim=1).tolist()
         assert frame["neighbourhood_distance"].to_list() == pytest.approx(near, rel=1e-4)
         assert frame["consensus_distance"].to_list() == pytest.approx(far, rel=1e-4)
@@ -119,7 +119,7 @@ def test_a_common_start_has_no_distance() -> None:
 def test_bytes_are_degree_times_message_times_rounds(settings: dict[str, Any], words: int, exchanges: int) -> None:
     experiment = small(topology={"name": "ba", "m": 2}, evaluate=2, **settings)
     (resolved,) = experiment.resolved.values()
-    degree = pl.DataFrame({"node": np.arange(6), "degree": build(resolved, load_samples(resolved), 0).graph.degree})
+    degree = pl.DataFrame({"node": np.arange(6), "degree": build(resolved, load_samples(resolved), 0).graph(1).degree})
     assert degree["degree"].n_unique() > 1
     frame = experiment.run().join(degree, on="node")
     rounds = pl.col("round") + pl.when(pl.col("round") > 0).then(exchanges).otherwise(0)

@@ -8,11 +8,12 @@ from coterie.app.cli import main
 from coterie.network.graph import Graph, draw
 from coterie.parts import find
 from coterie.runs.gain_table import guesses_of
+from coterie.topologies import topology
 
 
 def test_guesses_are_near_the_truth_and_say_how_far() -> None:
-    graph = draw(find("topologies", "er").make(p=0.1), 100, 0, connect=True)
-    found = guesses_of(graph, "er", {"p": 0.1})
+    graph = draw(find("topologies", "er").make(p=0.1).draw, 100, 0, connect=True)
+    found = guesses_of(graph, find("topologies", "er").make(p=0.1))
     for name in ("gain by n^0.5", "gain by 100 degrees on a walk"):
         guess, error = re.findall(r"[-+.\d]+", str(found[name]))
         assert float(guess) / graph.gain() - 1 == pytest.approx(float(error) / 100, abs=2e-3)
@@ -22,10 +23,11 @@ def test_guesses_are_near_the_truth_and_say_how_far() -> None:
 
 
 def test_a_network_that_mixes_slowly_says_so() -> None:
-    found = guesses_of(draw(find("topologies", "ring").make(), 60, 0), "ring", {})
+    ring = find("topologies", "ring").make()
+    found = guesses_of(draw(ring.draw, 60, 0), ring)
     assert found["push-sum: rounds to 5 % everywhere"] == "more than 20"
     assert found["gain by n^0.5"] == "7.746 (+0.0 %)"
-    assert "gain by n^0.5" in guesses_of(Graph.from_edges(3, [(0, 1), (1, 2)]), "./mine.py:Line", {})
+    assert "gain by n^0.5" in guesses_of(Graph.from_edges(3, [(0, 1), (1, 2)]), topology(ring.draw))
 
 
 def test_the_flag(capsys: pytest.CaptureFixture[str]) -> None:

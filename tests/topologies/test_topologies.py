@@ -1,4 +1,4 @@
-"""Every family of graphs: the contract they share, and what each promises."""
+"""Every family of graphs that stay: the contract they share, and what each promises."""
 
 import itertools
 import math
@@ -17,7 +17,7 @@ from coterie.randomness import generator
 
 RANDOM = ("er", "ba", "ws", "regular", "sbm", "powerlaw")
 ALONE = ("er", "complete", "ring", "line", "star", "grid", "torus", "cliques", "exponential")  # make sense for one node
-ALL = names("topologies")
+ALL = [n for n in names("topologies") if not find("topologies", n).target.changes]  # type: ignore[attr-defined]
 NODES = 36
 
 
@@ -30,14 +30,14 @@ def family(tmp_path: Path) -> Callable[..., Any]:
             listed = "\n".join(f"{i} {i + 1}" for i in range(NODES - 1))
             (tmp_path / "links.txt").write_text(listed)
             settings.setdefault("path", str(tmp_path / "links.txt"))
-        made: Callable[[int, np.random.Generator], Graph] = find("topologies", name).make(**settings)
+        made: Callable[[int, np.random.Generator], Graph] = find("topologies", name).make(**settings).draw
         return made
 
     return get
 
 
 def make(name: str, nodes: int, seed: int = 0, **settings: Any) -> Graph:
-    return draw(find("topologies", name).make(**settings), nodes, seed, connect=True)
+    return draw(find("topologies", name).make(**settings).draw, nodes, seed, connect=True)
 
 
 def arcs(graph: Graph) -> set[tuple[int, int]]:
@@ -82,7 +82,7 @@ def test_the_seed_matters_to_random_families_alone(
     assert different == (6 if name in RANDOM else 0)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", names("topologies"))
 def test_documented(name: str) -> None:
     part = find("topologies", name)
     assert part.summary.endswith(".")
@@ -130,7 +130,7 @@ def test_ws_without_rewiring_is_a_ring_of_nearest_neighbours() -> None:
 @pytest.mark.parametrize(("nodes", "k"), [(2, 1), (3, 1), (3, 2), (5, 2), (5, 4), (8, 3), (30, 4), (31, 17), (40, 20)])
 def test_regular_digraphs_are_regular_both_ways(nodes: int, k: int) -> None:
     for seed in range(5):
-        make_one = find("topologies", "regular").make(k=k, directed=True)
+        make_one = find("topologies", "regular").make(k=k, directed=True).draw
         graph = make_one(nodes, generator(seed, "topology"))
         assert (graph.degree == k).all()
         assert all(len(graph.audience(i)) == k for i in range(nodes))
@@ -207,7 +207,7 @@ def test_file_edge_list(tmp_path: Path) -> None:
     path.write_text("# a comment\n0 1\n\n2 1 0.5  # weighted\n2 0\n")
     graph = make("file", 3, path=str(path))
     assert graph.matrix().toarray().tolist() == [[0, 1, 1], [1, 0, 0.5], [1, 0.5, 0]]
-    turned = find("topologies", "file").make(path=str(path), directed=True)(3, generator(0, "topology"))
+    turned = find("topologies", "file").make(path=str(path), directed=True).draw(3, generator(0, "topology"))
     assert turned.matrix().toarray().tolist() == [[0, 0, 1], [1, 0, 0.5], [0, 0, 0]]
 
 

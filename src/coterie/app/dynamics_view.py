@@ -31,8 +31,9 @@ def dynamics_command(tokens: list[str], help: str) -> tuple[Callable[..., int], 
     flags.check(typed, known)
 
     def dynamics(family: str, **given: Any) -> int:
-        from coterie.config.build import network
+        from coterie.config.build import mixing, network
         from coterie.network.dynamics import simulate
+        from coterie.network.mixing import own_weights
         from coterie.report.dynamics import draw_dynamics
 
         settings = {"nodes": _NODES, "rounds": 100} | flags.settings(known, given, {})
@@ -42,8 +43,17 @@ def dynamics_command(tokens: list[str], help: str) -> tuple[Callable[..., int], 
         topology = {"name": family, **settings.pop("topology", {})}
         (experiment,) = Configuration(**settings, topology=topology).resolved.values()
         chances = {key: getattr(experiment, key) for key in ("links", "presence", "outage", "absence")}
-        graph = network(experiment, seed)
-        found = simulate(graph, dimensions, experiment.rounds, noise=noise, init=init, seed=seed, **chances)
+        graphs, weights = network(experiment, seed), mixing(experiment)
+        if graphs.changes:
+            raise CoterieError("the early stage is played on one network", cure="Choose a topology that stays.")
+        if weights == "metropolis" and experiment.faults(0).fails:
+            cure = "Let nothing fail, or set mixing to uniform."
+            raise CoterieError("the early stage with metropolis weights is played without failures", cure=cure)
+        graph = graphs.graph(1)
+        own_weight = own_weights(graph, weights)
+        found = simulate(
+            graph, dimensions, experiment.rounds, noise=noise, init=init, seed=seed, own=own_weight, **chances
+        )
         print_facts(found.facts())
         if found.stabilisation is None and noise:
             console().print(f"σ_an has not come to rest within {found.rounds:,} rounds: ask for more with --rounds")

@@ -45,6 +45,7 @@ SHORT = ("lr", "momentum")
 EXTRA_HELP = {
     ("topology", "connect"): "draw again until the network is connected",
     ("topology", "assortativity"): "rewire until the degrees of linked nodes correlate so",
+    ("topology", "mixing"): "what models weigh in averages",
 }
 METAVARS = {"seeds": "SEEDS", "evaluate": "ROUNDS", "methods": "NAMES", "data_dir": "FOLDER"} | dict.fromkeys(
     ("joins", "leaves"), "NODE:ROUND,…"
@@ -136,7 +137,7 @@ def part_flags(
     group = Group(f"{slot} {part.name}", help=part.summary, sort_key=10 + order)
     found, path = [], tuple(slot.split("."))
     for key, (annotation, default) in (part.parameters | EXTRAS.get(slot, {})).items():
-        full, short = _dashed(f"{slot}.{key}"), _dashed(key)
+        full, short = _dashed(f"{slot}.{key}"), _dashed(".".join([*path[1:], key]))
         plain = bool(own) and short not in own
         text = EXTRA_HELP.get((slot, key), "")
         name, alias = (short, full) if plain else (full, "")
@@ -149,7 +150,7 @@ def part_flags(
                 Flag(name, (*path, key, "name"), str, below["name"], text, group, "NAME", alias=alias, part=chosen)
             )
             inner = below if below["name"] == chosen else {}
-            found += part_flags(f"{slot}.{key}", load(room, chosen), inner, order, typed=typed)
+            found += part_flags(f"{slot}.{key}", load(room, chosen), inner, order, own, typed)
         else:
             found.append(Flag(name, (*path, key), annotation, value, text, group, alias=alias, part=part.name))
     return found

@@ -18,6 +18,7 @@ def graph_command(tokens: list[str], help: str) -> tuple[Callable[..., int], lis
     own = [
         Flag("--nodes", ("nodes",), int, 20, "how many nodes", flags.EVERYDAY),
         Flag("--seed", ("seed",), int, 0, "which draw", flags.EVERYDAY),
+        Flag("--round", ("round",), int, 1, "which round, if the network changes", flags.EVERYDAY),
         Flag("--draw", ("draw",), str, None, "picture to write (png, pdf or svg)", flags.EVERYDAY, "FILE"),
         Flag("--estimates", ("estimates",), bool, False, "what nodes could know of the gain", flags.EVERYDAY),
     ]
@@ -25,22 +26,29 @@ def graph_command(tokens: list[str], help: str) -> tuple[Callable[..., int], lis
     flags.check(typed, known)
 
     def graph(family: str, **given: Any) -> int:
-        from coterie.config.build import network
+        from coterie.config.build import family as family_of
+        from coterie.config.build import mixing, network
+        from coterie.network.mixing import own_weights
         from coterie.report.network import describe, draw_graph
 
         settings = flags.settings(known, given, {})
         seed, picture = _whole("seed", settings.pop("seed", 0)), _picture(settings.pop("draw", None))
-        guesses = settings.pop("estimates", False)
+        guesses, number = settings.pop("estimates", False), _whole("round", settings.pop("round", 1))
         topology = {"name": family, **settings.pop("topology", {})}
         (experiment,) = Configuration(**settings, topology=topology).resolved.values()
-        drawn = network(experiment, seed)
-        print_facts(describe(drawn))
+        if number < 1:
+            raise CoterieError("round", expected="at least 1", got=number)
+        drawn = network(experiment, seed).graph(number)
+        own_weight = own_weights(drawn, mixing(experiment))
+        print_facts(describe(drawn, own=own_weight))
         if guesses:
             from coterie.runs.gain_table import guesses_of
 
-            print_facts(guesses_of(drawn, family, choice("topology", as_table(experiment.topology)).settings, seed))
+            if mixing(experiment) == "metropolis":
+                raise CoterieError("with metropolis weights the gain is √n", cure="There is nothing to estimate but n.")
+            print_facts(guesses_of(drawn, family_of(experiment), seed))
         if picture:
-            draw_graph(drawn, picture)
+            draw_graph(drawn, picture, own_weight)
             console().print(f"drawn to {picture}", soft_wrap=True)
         return 0
 
@@ -90,8 +98,10 @@ def partition_command(tokens: list[str], help: str) -> tuple[Callable[..., int],
 
 def _about(slot: str, tokens: list[str], own: list[Flag]) -> tuple[list[Flag], list[str]]:
     """The flags of a command about one part, which the first word names, and the arguments as cyclopts takes them."""
-    name = flags.first_word(flags.joined(tokens, own), own)
-    known = own + (flags.part_flags(slot, flags.load(SLOTS[slot], name), {}, own=[f.name for f in own]) if name else [])
+    typed = flags.joined(tokens, own)
+    known = list(own)
+    if name := flags.first_word(typed, own):
+        known += flags.part_flags(slot, flags.load(SLOTS[slot], name), {}, own=[f.name for f in own], typed=typed)
     return known, flags.joined(tokens, known)
 
 

@@ -1,5 +1,6 @@
 """From a configuration and a seed to everything an engine needs: data, graph, nodes, parts."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,16 +9,22 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from coterie.config.configuration import Method, data_folder
-from coterie.config.slots import choice
+from coterie.config.slots import as_table
 from coterie.contract import Rule
 from coterie.datasets import Dataset
 from coterie.errors import ConfigError
 from coterie.job import Indices, Job, Roster, Samples, Training
-from coterie.network.estimates import exponent, from_degrees, from_nodes, walks
+from coterie.network.estimates import from_degrees, from_nodes, walks
 from coterie.network.graph import Graph, draw
+from coterie.network.mixing import Mixing, own_weights, weighed
 from coterie.network.rewiring import rewire
+from coterie.network.rounds import Network, mean_gain, union
 from coterie.partitions import split
 from coterie.randomness import generator
+from coterie.topologies import ChangingTopology, Topology, topology
+
+FIRST = 32
+"""Rounds over which the gain of a network that changes is taken."""
 
 
 def load_samples(method: Method) -> Samples:
@@ -39,13 +46,37 @@ def load_samples(method: Method) -> Samples:
     )
 
 
-def network(method: Method, seed: int) -> Graph:
-    """The graph of this seed."""
-    topology = method.topology
-    assert isinstance(topology, dict)
-    graph = draw(choice("topology", topology).make(), method.nodes, seed, connect=topology.get("connect", False))
-    target = topology.get("assortativity")
-    return graph if target is None else rewire(graph, target, generator(seed, "rewiring"))
+def family(method: Method) -> Topology:
+    """The family that networks are drawn from."""
+    return topology(method.choice("topology").make())
+
+
+def mixing(method: Method) -> Mixing:
+    """What models weigh in averages."""
+    chosen: Mixing = as_table(method.topology)["mixing"]
+    return chosen
+
+
+def network(method: Method, seed: int) -> Network:
+    """The networks of this seed, with the weights that mixing gives them."""
+    made, table = family(method), as_table(method.topology)
+
+    def settled(graph: Graph, *key: int) -> Graph:
+        target = table["assortativity"]
+        wired = graph if target is None else rewire(graph, target, generator(seed, "rewiring", *key))
+        return weighed(wired, mixing(method))
+
+    if not isinstance(made, ChangingTopology):
+        return Network.still(settled(draw(made.draw, method.nodes, seed, connect=table["connect"])))
+    changing = made
+
+    def of_round(round: int) -> Graph:
+        def drawn(nodes: int, rng: np.random.Generator) -> Graph:
+            return changing.draw_round(nodes, rng, round)
+
+        return settled(draw(drawn, method.nodes, seed, connect=table["connect"], round=round), round)
+
+    return Network(of_round, changing.since, method.rounds)
 
 
 def build(method: Method, samples: Samples, seed: int) -> Job:
@@ -61,11 +92,11 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
         total=e.total,
         validation=e.validation,
     )
-    graph = network(e, seed)
+    graphs = network(e, seed)
     if e.pooled:
         together = [np.sort(np.concatenate(own)) for own in zip(*parts, strict=True)]
         parts = [(together[0], together[1])]
-        graph = Graph.from_edges(1, [])
+        graphs = Network.still(Graph.from_edges(1, []))
     train, validation = tuple(p[0] for p in parts), tuple(p[1] for p in parts)
     listed = e.models[: len(train)]
     models = [m for i, m in enumerate(listed) if m not in listed[:i]]
@@ -83,9 +114,10 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
         groups=tuple(np.flatnonzero(kind == g) for g in range(len(models))),
         train=train,
         validation=validation,
-        degree=graph.degree,
+        degree=graphs.graph(1).degree,
         labels=_label_shares(labels, train, samples.classes),
         device=_device(e),
+        mixing=mixing(e),
     )
     rule = roster.rule.make()
     size = len(samples.test_y)
@@ -93,7 +125,7 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
     job = Job(
         roster=roster,
         samples=samples,
-        graph=graph,
+        network=graphs,
         rule=rule,
         protocol=roster.protocol.make(),
         initialiser=e.choice("initialiser"),
@@ -113,10 +145,11 @@ def _gains(e: Method, job: Job) -> NDArray[np.float64]:
     takes nothing away.
     """
     settings = e.choice("initialiser").settings
+    _check_estimate(e, job.network.changes)
     gains, founders = np.ones(job.roster.nodes), np.flatnonzero(job.members(1))
-    network, sizes = job.graph.among(founders), np.array([len(job.roster.train[i]) for i in founders])
-    for part in network.parts():  # more than one only where those are missing who will join
-        among, count = network.among(part), len(part)
+    graphs, sizes = [g.among(founders) for g in job.network.first(FIRST)], job.roster.sizes(founders).numpy().ravel()
+    for part in union(graphs).parts():  # more than one only where those are missing who will join
+        among, count = [g.among(part) for g in graphs], len(part)
         if not mends(job.rule):
             continue
         match settings.get("estimate"):
@@ -124,11 +157,23 @@ def _gains(e: Method, job: Job) -> NDArray[np.float64]:
                 gains[founders[part]] = believed_size(e, count)
             case "degrees":
                 nodes = settings["assumed_nodes"] or count
-                visited = walks(among, np.arange(count), settings["degree_samples"], seed=job.roster.seed)
-                gains[founders[part]] = [from_degrees(among.degree[row], nodes, walked=count > 1) for row in visited]
+                visited = walks(among[0], np.arange(count), settings["degree_samples"], seed=job.roster.seed)
+                degrees = among[0].degree
+                gains[founders[part]] = [from_degrees(degrees[row], nodes, walked=count > 1) for row in visited]
             case _:
-                gains[founders[part]] = gain(job.rule, among, sizes[part], e.links, e.presence)
+                gains[founders[part]] = gain(job.rule, among, sizes[part], e.links, e.presence, mixing(e))
     return gains
+
+
+def _check_estimate(e: Method, changes: bool) -> None:
+    """Refuse to guess the gain from degrees where it does not follow from them."""
+    if e.choice("initialiser").settings.get("estimate") not in ("degrees", "gossip"):
+        return
+    cure = 'Set initialiser.estimate to "exact" or "size".'
+    if changes:
+        raise ConfigError("the degrees of one round do not tell the gain of a network that changes", cure=cure)
+    if mixing(e) == "metropolis":
+        raise ConfigError("with metropolis weights the gain is √n, whatever the degrees", cure=cure)
 
 
 def mends(rule: Rule) -> bool:
@@ -142,17 +187,41 @@ def believed_size(method: Method, nodes: int) -> float:
     settings = method.choice("initialiser").settings
     power = settings["exponent"]
     if power is None:
-        topology = method.choice("topology")
-        power = exponent(topology.name, **topology.settings)
+        power = 0.5 if mixing(method) == "metropolis" else family(method).gain_exponent
+    if power is None:
+        name = method.choice("topology").name
+        raise ConfigError(f"no theory of the gain of topology {name}", cure="Say which: --initialiser.exponent 0.5.")
     return from_nodes(settings["assumed_nodes"] or nodes, power)
 
 
-def gain(rule: Rule, graph: Graph, sizes: ArrayLike, links: float = 1.0, presence: float = 1.0) -> float:
-    """How much a rule's merges shrink independent models; where links or nodes fail, as if own weights stayed alike."""
-    data = np.asarray(sizes, np.float64)
-    size, near, count = (torch.from_numpy(x.astype(np.float64)) for x in (data, graph.matrix() @ data, graph.degree))
-    own = rule.own_weight(size, near, count)
-    return 1.0 if own is None else graph.gain(data, links, presence, np.asarray(own))
+def gain(
+    rule: Rule,
+    graphs: Sequence[Graph],
+    sizes: ArrayLike,
+    links: float = 1.0,
+    presence: float = 1.0,
+    mixing: Mixing = "data",
+) -> float:
+    """How much a rule's merges shrink independent models, on one network or on the mean over several rounds'.
+
+    Where links or nodes fail, as if own weights stayed alike; with metropolis weights as if nothing failed, since a
+    node then keeps what it does not hear, and the mean of all models stays.
+    """
+    if mends(rule):
+        owns = [_own(rule, graph, np.asarray(sizes, np.float64), mixing) for graph in graphs]
+        chances = (1.0, 1.0) if mixing == "metropolis" else (links, presence)
+        return mean_gain(graphs, np.asarray(sizes, np.float64), owns, *chances)
+    return 1.0
+
+
+def _own(rule: Rule, graph: Graph, data: NDArray[np.float64], mixing: Mixing) -> NDArray[np.float64]:
+    """The weight of each node's own model beside those of its links, by a rule."""
+    unit = own_weights(graph, mixing)
+    near = np.asarray(graph.matrix() @ data) / unit  # a rule takes its own link for 1
+    size, heard, count = (torch.from_numpy(x.astype(np.float64)) for x in (data, near, graph.degree))
+    own = rule.own_weight(size, heard, count)
+    assert own is not None, "a rule has an own weight always or never"
+    return np.asarray(np.asarray(own) * unit, np.float64)
 
 
 def gossip(method: Method) -> dict[str, int] | None:

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from coterie.errors import ConfigError
+from coterie.network.mixing import Mixing
 from coterie.parts import Choice, Part, find, held
 
 SLOTS = {
@@ -26,7 +27,7 @@ SLOTS = {
 """Setting -> the room its parts come from."""
 
 EXTRAS: dict[str, dict[str, tuple[Any, Any]]] = {
-    "topology": {"connect": (bool, False), "assortativity": (float | None, None)},
+    "topology": {"connect": (bool, False), "assortativity": (float | None, None), "mixing": (Mixing, "data")},
 }
 """Settings that every part of a slot has, because the experiment itself carries them out."""
 

@@ -167,7 +167,7 @@ class Population:
     def _averages(self, g: int, here: np.ndarray) -> sp.csr_array:
         """Row-stochastic weights of each row's neighbours of its own architecture, of those who are there."""
         nodes = self.job.roster.groups[g]
-        near = sp.csr_array(self.job.graph.matrix()[nodes][:, nodes]).astype(np.float32)
+        near = sp.csr_array(self.job.graph(self.number).matrix()[nodes][:, nodes]).astype(np.float32)
         if not here.all():
             near = sp.csr_array(near @ sp.diags_array(here.astype(np.float32)))
             near.eliminate_zeros()

@@ -3,6 +3,7 @@
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,11 @@ class LocalSession(Population):
         for group in self.groups:
             if group.squares is not None:
                 group.squares.zero_()
-        active = job.faults.active(job.graph, number) if job.faults.fails else None
-        self.mail = Mail(job.graph, active)
+        graph, self._roster = job.graph(number), job.roster
+        if job.network.changes:
+            self._roster = replace(job.roster, degree=graph.degree)
+            self.pool.all("meet", graph.degree)
+        self.mail = Mail(graph, job.faults.active(graph, number) if job.faults.fails else None)
         self._changed, self._received = np.zeros(job.roster.nodes, bool), np.zeros(job.roster.nodes, np.int64)
         if evaluate:
             self.gauges.begin(number)
@@ -199,7 +203,7 @@ class LocalSession(Population):
         params = group.matrix[:, :width]
         own = params if everyone else params[torch.as_tensor(rows)]
         state = group.state if everyone else {k: s[torch.as_tensor(rows)] for k, s in group.state.items()}
-        me = self.job.roster.me(self.job.roster.groups[g][rows], self.number, self.layouts[g])
+        me = self._roster.me(self.job.roster.groups[g][rows], self.number, self.layouts[g])
         with during("sending from", self.job.roster.groups[g][rows].tolist(), self.number):
             fields: dict[str, Any] = {"w": own} if model else dict(self.job.rule.send(me, own, state))
         if not fields:
@@ -250,7 +254,9 @@ class LocalSession(Population):
             reached = np.flatnonzero(sum((np.diff(h.arcs.indptr) for h in heard), np.zeros(len(rows), np.int64)))
             if not len(reached):
                 continue
-            exchange = Exchange(rows, (*heard, *answers), self.number).take(reached)
+            shares = self.job.roster.mixing == "metropolis"  # what is not heard is one's own
+            own = 1.0 - np.sum([d.arcs.sum(1, dtype=np.float64) for d in heard], axis=0) if shares else None
+            exchange = Exchange(rows, (*heard, *answers), self.number, own).take(reached)
             nodes = self.job.roster.groups[g][exchange.rows]
             doing = self._doing("merging at", [nodes] * self.pool.workers)
             self.pool.all("merge", g, exchange, doing=doing)

@@ -121,6 +121,11 @@ class Worker:
             self.mergers.append(Merger(self.rule, trainer.params, trainer.buffers, group.state, trainer.me))
             self.gauges.append(Gauge(self.rule, trainer, group, self.share, self.shares))
 
+    def meet(self, degree: Indices) -> None:
+        """Let all nodes know how many they hear from now on."""
+        for trainer in self.trainers:
+            trainer.meet(degree)
+
     def _chunks(self, g: int, rows: Indices) -> Iterator[Indices]:
         """Rows that are computed together, one lot after the other."""
         size = self.groups[g].mode.chunk if self.groups[g].mode.stack else 1
@@ -238,7 +243,7 @@ class Worker:
     def _teach(self, task: LessonTask, round: int) -> tuple[dict[int, Arrays], float]:
         start, own = time.perf_counter(), self.trainers[task.group]
         node, device = int(own.nodes[task.row]), own.roster.device
-        pupils = {node: pupil(own, own.matrix[task.row].clone(), float(len(own.roster.train[node])))}
+        pupils = {node: pupil(own, own.matrix[task.row].clone(), float(own.me(task.row, 0).size))}
         for sender, (group, (arrays, size, _)) in task.heard.items():
             fields = unpacked(arrays, device)
             whole = torch.cat([fields[f] for f in ("w", "buffers") if f in fields])

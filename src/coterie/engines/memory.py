@@ -110,7 +110,7 @@ class MemorySession:
         return [self.peers[node] for node in np.flatnonzero(self.job.members(number)).tolist()]
 
     async def _round(self, number: int, evaluate: bool) -> None:
-        graph, present = self.job.graph, self._present(number)
+        graph, present = self.job.graph(number), self._present(number)
         transport = MemoryTransport({peer.node for peer in present}, number, self.ledger)
         active = self.job.faults.active(graph, number)
 

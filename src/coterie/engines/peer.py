@@ -203,7 +203,7 @@ def make_homes(folder: Path, names: Sequence[str], job: Job) -> "list[Home]":
     homes = [Home.create(folder / name, name, address) for name, address in zip(names, addresses, strict=True)]
     cards = [home.card for home in homes]
     for i, home in enumerate(homes):
-        for j in around(job, i):
+        for j in job.network.around(i):
             home.add(cards[j])
     return homes
 
@@ -217,11 +217,6 @@ def free_ports(count: int) -> list[int]:
             trial.bind(("127.0.0.1", port))
             found.add(port)
     return sorted(found)
-
-
-def around(job: Job, node: int) -> list[int]:
-    """Whom a node hears or is heard by."""
-    return sorted({*job.graph.neighbours(node).tolist(), *job.graph.audience(node).tolist()})
 
 
 def process(target: Callable[..., None], *args: Any) -> Callable[[], Any]:
@@ -253,7 +248,7 @@ def peer_config(
         seed=seed,
         job=job,
         node=node,
-        numbers={names[j]: j for j in around(job, node)},
+        numbers={names[j]: j for j in job.network.around(node)},
         home=Home(home),
         folder=folder,
         timing=engine.timing,

@@ -53,7 +53,7 @@ class Box:
 class Mailbox:
     """The mail of a node whose rounds are closed: each message is taken once, in its own round or the one before."""
 
-    def __init__(self, senders: Collection[int], rounds: int, sums: Callable[[], Summed] | None = None) -> None:
+    def __init__(self, senders: Collection[int], rounds: int, sums: Callable[[int], Summed] | None = None) -> None:
         self.senders, self.rounds, self.round = senders, rounds, 0
         self.boxes: dict[tuple[int, str], Box] = {}
         """By round and tag."""
@@ -67,7 +67,7 @@ class Mailbox:
     def box(self, round: int, tag: str) -> Box:
         """The box of a round and tag; there is one from the first time that somebody asks for it."""
         if (round, tag) not in self.boxes:
-            self.boxes[round, tag] = Box(self._sums() if self._sums is not None else None)
+            self.boxes[round, tag] = Box(self._sums(round) if self._sums is not None else None)
         return self.boxes[round, tag]
 
     def judge(self, sender: int, round: int, tag: str) -> None:

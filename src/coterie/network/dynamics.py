@@ -152,7 +152,7 @@ def simulate(
                 apart[round] += _spread(model, squares)
     variance = second.double() / dimensions - (first.double() / dimensions) ** 2
     within = variance.clamp(min=0).sqrt().mean(1).numpy()
-    return Dynamics(within, apart / dimensions, dimensions, noise, init / gain, graph.mixing_time())
+    return Dynamics(within, apart / dimensions, dimensions, noise, init / gain, graph.mixing_time(own))
 
 
 class _Product:

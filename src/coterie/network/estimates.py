@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import linregress
 
-from coterie.errors import ConfigError, GraphError
+from coterie.errors import GraphError
 from coterie.network.faults import Floats, Ints
 from coterie.network.graph import Graph
-from coterie.parts import names
 from coterie.randomness import generator, uniforms
 
 Family = Callable[[int, np.random.Generator], Graph]
-"""A topology with its settings, as `parts.find("topologies", …).make(…)` gives it."""
+"""How a topology draws a network."""
 
 
 def from_nodes(nodes: float, exponent: float = 0.5, *, mistaken: float = 1.0) -> float:
@@ -33,24 +32,6 @@ def from_family(family: Family, nodes: int, *, draws: int = 4, seed: int = 0) ->
     """The gain of a network like this one: 1 over the mean ‖v_steady‖ of a few draws of the family."""
     norms = [1.0 / family(nodes, generator(seed, "estimate", draw)).gain() for draw in range(draws)]
     return float(1.0 / np.mean(norms))
-
-
-def exponent(family: str, **settings: Any) -> float:
-    """The exponent α of gain ∝ n^α that theory gives a family, up to logarithms.
-
-    A half where ⟨(k+1)²⟩ / ⟨k+1⟩² stays finite (for Barabási–Albert it grows like log n). A power law with exponent
-    γ < 3 has its greatest degree near n^{1/(γ−1)}, which makes α = (γ − 2) / (γ − 1), and 0 from γ = 2 down: one node
-    is heard by a given share of all, as in a star.
-
-    Reference: Newman, Power Laws, Pareto Distributions and Zipf's Law, 2005
-    """
-    if family not in names("topologies") or family == "file":
-        cure = "Draw it instead: estimates.from_family, or estimates.scaling."
-        raise ConfigError(f"no theory of the gain of {family!r}", cure=cure)
-    if family == "powerlaw":
-        tail = float(settings.get("exponent", 2.5))
-        return 0.0 if tail <= 2 else min((tail - 2) / (tail - 1), 0.5)
-    return 0.0 if family == "star" else 0.5
 
 
 def from_degrees(degrees: ArrayLike, nodes: float, *, walked: bool = False) -> float:

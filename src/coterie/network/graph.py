@@ -9,17 +9,16 @@ from typing import Any
 import networkx as nx
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array, diags_array, eye_array
-from scipy.sparse.csgraph import connected_components, dijkstra
+from scipy.sparse import csr_array, diags_array
+from scipy.sparse.csgraph import connected_components
 
 from coterie.errors import GraphError
 from coterie.network import outages
 from coterie.network._spectrum import left_fixed_vector, second_of_general, second_of_symmetric
 from coterie.network.faults import Faults, Floats, Ints
+from coterie.network.paths import diameter
 from coterie.randomness import generator
 
-_EXACT = 2000  # up to here the diameter is searched from every node
-_WORDS = 2**22  # of eight bytes, that the search for the diameter may hold at once
 _DRAWS = 1000  # of a graph that should be connected
 
 
@@ -111,6 +110,11 @@ class Graph:
         """Whom a node hears, in ascending order."""
         return self.sources[self._heard[node] : self._heard[node + 1]]
 
+    def links(self, node: int) -> dict[int, float]:
+        """Whom a node hears, and the weight of each of these links."""
+        own = slice(self._heard[node], self._heard[node + 1])
+        return dict(zip(self.sources[own].tolist(), self.weights[own].tolist(), strict=True))
+
     def audience(self, node: int) -> Ints:
         """Who hears a node, in ascending order."""
         starts, targets = self._sent
@@ -149,20 +153,21 @@ class Graph:
         """
         if not self.is_connected():
             return math.inf
-        return self._farthest() if self.nodes <= _EXACT else self._sweeps()
+        return diameter(self._matrix)
 
-    def spectral_gap(self) -> float:
-        """1 − |λ₂| of the merge matrix (A + I) / row sums: 1 mixes at once, 0 never.
+    def spectral_gap(self, own: ArrayLike = 1.0) -> float:
+        """1 − |λ₂| of the merge matrix (A + own I) / row sums: 1 mixes at once, 0 never.
 
         Of directed graphs above 500 nodes an estimate, good to about three digits.
         """
-        return 1.0 - self._second
+        return 1.0 - self._second(own)
 
-    def mixing_time(self) -> float:
+    def mixing_time(self, own: ArrayLike = 1.0) -> float:
         """1 / −log|λ₂|: the rounds of merging in which disagreement falls by a factor e, in the long run."""
-        if self._second < 1e-12:
+        second = self._second(own)
+        if second < 1e-12:
             return 0.0
-        return 1.0 / -math.log(self._second) if self._second < 1.0 else math.inf
+        return 1.0 / -math.log(second) if second < 1.0 else math.inf
 
     def expected_merge_matrix(
         self, sizes: ArrayLike | None = None, links: float = 1.0, presence: float = 1.0, own: ArrayLike = 1.0
@@ -276,19 +281,29 @@ class Graph:
         return csr_array((self.weights, self.sources, self._heard), shape=(self.nodes, self.nodes), copy=True)
 
     @cached_property
-    def _second(self) -> float:
+    def _seconds(self) -> dict[bytes, float]:
+        """What `_second` has found already, by own weights."""
+        return {}
+
+    def _second(self, own: ArrayLike) -> float:
         """|λ₂| of the merge matrix."""
         if self.nodes == 1:
             return 0.0
+        mine = self._own(own)
+        if (key := mine.tobytes()) not in self._seconds:
+            self._seconds[key] = min(self._second_now(mine), 1.0)
+        return self._seconds[key]
+
+    def _second_now(self, own: Floats) -> float:
         if self.directed:
-            return min(second_of_general(self.merge_matrix()), 1.0)
+            return second_of_general(self.merge_matrix(own=own))
         if not self.is_connected():
             return 1.0
-        total = 1.0 + self._matrix.sum(axis=1)
+        total = own + self._matrix.sum(axis=1)
         root = diags_array(total**-0.5)
         # similar to the merge matrix, hence of the same eigenvalues, and symmetric
-        similar = csr_array(root @ (self._matrix + eye_array(self.nodes)) @ root)
-        return min(second_of_symmetric(similar, np.sqrt(total / total.sum())), 1.0)
+        similar = csr_array(root @ (self._matrix + diags_array(own)) @ root)
+        return second_of_symmetric(similar, np.sqrt(total / total.sum()))
 
     def _sizes(self, sizes: ArrayLike | None) -> Floats:
         data = np.ones(self.nodes) if sizes is None else np.asarray(sizes, np.float64)
@@ -306,49 +321,35 @@ class Graph:
             raise GraphError("own weights cannot be", expected="numbers ≥ 0", got=given.min())
         return np.broadcast_to(given, (self.nodes,))
 
-    def _farthest(self) -> int:
-        """Breadth-first search from all nodes at once: bit b of a node's words says that node b has reached it."""
-        hears = csr_array(self._matrix + eye_array(self.nodes))
-        block, hops = 64 * max(1, _WORDS // len(hears.indices)), 0
-        for start in range(0, self.nodes, block):
-            marked = np.zeros((self.nodes, min(block, -(-self.nodes // 64) * 64)), np.bool_)
-            some = np.arange(start, min(start + block, self.nodes))
-            marked[some, some - start] = True
-            reached = np.packbits(marked, axis=1).view(np.uint64)
-            full = np.bitwise_or.reduce(reached, axis=0)
-            steps = 0
-            while not (reached == full).all():
-                reached = np.bitwise_or.reduceat(reached[hears.indices], hears.indptr[:-1], axis=0)
-                steps += 1
-            hops = max(hops, steps)
-        return hops
 
-    def _sweeps(self) -> int:
-        start, hops = int(np.argmin(self.degree)), 0
-        for _ in range(4):
-            # against the arcs, if they are directed: the diameter is the same
-            distance = dijkstra(self._matrix, indices=[start], unweighted=True)
-            hops, start = max(hops, int(distance.max())), int(distance.argmax())
-        return hops
-
-
-def draw(make: Callable[[int, np.random.Generator], Graph], nodes: int, seed: int, *, connect: bool = False) -> Graph:
+def draw(
+    make: Callable[[int, np.random.Generator], Graph],
+    nodes: int,
+    seed: int,
+    *,
+    connect: bool = False,
+    round: int | None = None,
+) -> Graph:
     """A connected graph of a family, the same for the same seed.
 
-    Without `connect` a draw that falls apart is an error; with it the graph is drawn again, up to 1,000 times.
+    Without `connect` a draw that falls apart is an error; with it the graph is drawn again, up to 1,000 times. The
+    graph of one `round` of many may fall apart, unless `connect` forbids it.
     """
+    key = () if round is None else (round,)
     cure = "Raise the parameter that sets how many links there are"
     for attempt in range(_DRAWS if connect else 1):
-        rng = generator(seed, "topology", attempt)
+        rng = generator(seed, "topology", *key, attempt)
         graph = make(nodes, rng)
         if graph.nodes != nodes:
             raise GraphError("the network has another number of nodes", expected=nodes, got=graph.nodes)
+        if not connect and round is not None:
+            return graph
         parts = graph.components()
         if parts == 1:
             return graph
         what = f"the network is not connected: it has {parts} {'strong ' * graph.directed}components"
         # a family that drew nothing from its generator would give the same graph for ever
-        if rng.random() == generator(seed, "topology", attempt).random():
+        if rng.random() == generator(seed, "topology", *key, attempt).random():
             raise GraphError(what, cure="Every draw would be the same: add links, or choose another topology.")
         if not connect:
             raise GraphError(what, cure=f"{cure}, or redraw with `--topology.connect true`.")

@@ -118,13 +118,13 @@ def gossip_job(job: Job, samples: int) -> Job:
         degree=_degree(job),
     )
     made = {"rule": rule.make(), "protocol": protocol.make(), "initialiser": Choice("initialisers", "default")}
-    faults = job.faults.founding(job.graph.nodes)
+    faults = job.faults.founding(job.roster.nodes)
     return replace(job, roster=roster, **made, merge_first=False, origin=None, faults=faults, measures=())
 
 
 def _degree(job: Job) -> NDArray[np.int64]:
     """How many members of the network each node can hear before the first round."""
-    graph, members = job.graph, job.faults.members(1, job.graph.nodes)
+    graph, members = job.graph(1), job.members(1)
     return np.bincount(graph.targets[members[graph.sources]], minlength=graph.nodes).astype(np.int64)
 
 

@@ -36,11 +36,13 @@ class Exchange:
     rows: Indices
     heard: tuple[HeardBundle, ...]
     round: int
+    own: np.ndarray | None = None
+    """ω_ii of each row, where it is not 1."""
 
     def take(self, positions: Indices) -> "Exchange":
         """The same for some of the rows."""
         cut = tuple(HeardBundle(h.arcs[positions], h.bundle) for h in self.heard)
-        return Exchange(self.rows[positions], cut, self.round)
+        return Exchange(self.rows[positions], cut, self.round, None if self.own is None else self.own[positions])
 
     @property
     def counts(self) -> np.ndarray:
@@ -62,7 +64,7 @@ class StackInbox:
 
     @property
     def count(self) -> Tensor:
-        return torch.from_numpy(self._exchange.counts.astype(np.float32))[:, None].to(self._messages[0].size.device)
+        return self._column(self._exchange.counts)
 
     def __contains__(self, term: str) -> bool:
         return any(term in terms for terms in self._terms)
@@ -79,7 +81,10 @@ class StackInbox:
         total = sum(
             _product(_operand(h.arcs, weights[i].value), weights[i].value) for i, h in enumerate(self._with(term))
         )
-        return self.sum(term, own) / (total + (weights[len(weights) - 1].value if own else 0))
+        mine = weights[len(weights) - 1].value if own else 0
+        if own and self._exchange.own is not None:
+            mine = mine * self._column(self._exchange.own)
+        return self.sum(term, own) / (total + mine)
 
     def rows(self, field: str, own: bool = False, part: slice = slice(None)) -> Tensor:
         heard = self._messages[0][field][self._senders(part)]
@@ -92,12 +97,19 @@ class StackInbox:
         if not own:
             return links, heard
         mine = self._own_message.size[part].unsqueeze(1)
-        return torch.cat([links, torch.ones_like(mine)], dim=1), torch.cat([heard, mine], dim=1)
+        weight = torch.ones_like(mine)
+        if self._exchange.own is not None:
+            weight = self._column(self._exchange.own)[part].unsqueeze(1)
+        return torch.cat([links, weight], dim=1), torch.cat([heard, mine], dim=1)
 
     def _senders(self, part: slice) -> Tensor:
         """Whom each row heard, for raw rules, whose rows all heard equally many."""
         arcs = self._exchange.heard[0].arcs
         return torch.from_numpy(arcs.indices.astype(np.int64)).view(arcs.shape[0], -1)[part]
+
+    def _column(self, values: np.ndarray) -> Tensor:
+        """A number of each row, as rules have it."""
+        return torch.from_numpy(values.astype(np.float32))[:, None].to(self._messages[0].size.device)
 
     def _with(self, term: str) -> list[HeardBundle]:
         return [h for h, terms in zip(self._exchange.heard, self._terms, strict=True) if term in terms]
@@ -132,6 +144,8 @@ class StackInbox:
         scalars = [_vector(t, h.arcs.shape[1]) for t, h in zip(terms, heard, strict=False)]
         matrices = [_scale_columns(h.arcs, s) for h, s in zip(heard, scalars, strict=True)]
         mine = _vector(terms[-1], len(self._exchange.rows)) if own else np.zeros(len(self._exchange.rows), np.float32)
+        if self._exchange.own is not None:
+            mine = mine * self._exchange.own
         if normalised:
             total = sum(np.asarray(m.sum(1), np.float64).ravel() for m in matrices) + mine
             inverse = np.divide(1.0, total, out=np.zeros_like(total), where=total != 0)
@@ -139,7 +153,7 @@ class StackInbox:
             mine = mine * inverse
         if self._one and own:
             matrices = [sp.csr_array(matrices[0] + sp.diags_array(mine.astype(np.float32)))]
-        mine_column = torch.from_numpy(mine.astype(np.float32))[:, None].to(self._messages[0].size.device)
+        mine_column = self._column(mine)
         operands = [_operand(m, t.value) for m, t in zip(matrices, terms, strict=False)]
         self._cache[term, own, normalised] = (operands, mine_column)
         return operands, mine_column

@@ -46,9 +46,6 @@ class Node:
         self.notes: dict[str, Tensor] = {}
         self.pool = BufferPool()
         """Where the sums get their memory; a node that is alone in its process keeps it from round to round."""
-        neighbours = job.graph.neighbours(node)
-        weights = np.asarray(job.graph.matrix()[[node]].todense()).ravel()[neighbours]
-        self.links: dict[int, float] = dict(zip(neighbours.tolist(), weights.tolist(), strict=True))
 
     @property
     def params(self) -> Tensor:
@@ -60,6 +57,8 @@ class Node:
         self.number, self.transport, self.reachable, self.evaluating = number, transport, set(reachable), evaluate
         if self.steps and evaluate:
             self.steps.begin(self.params)
+        if job.network.changes:
+            self.trainer.meet(job.graph(number).degree)
         self.place = job.place(self.node, number, self.memory)
         generator = job.protocol.round(self.place, job.rule, job.merge_first)
         if self.trainer.squares is not None:
@@ -173,7 +172,7 @@ class Node:
 
     def _merge(self, op: Merge) -> None:
         start, rule = time.perf_counter(), self.job.rule
-        heard = op.heard if isinstance(op.heard, Summed) else self.gathering(op.heard.values())
+        heard = op.heard if isinstance(op.heard, Summed) else self.gathering(self.number, op.heard.values())
         for packet in (op.answers or {}).values():
             heard.add(packet, answer=True)
         if not heard:
@@ -184,12 +183,13 @@ class Node:
         self.params.copy_(params)
         if self.trainer.buffers.shape[1]:
             own = self.trainer.buffers[self.row]
-            own.copy_(heard.buffers.merged("buffers", Term(own, me.size), normalised=True))
+            own.copy_(heard.buffers.merged("buffers", Term(own, me.size), True, heard.own))
         self.ledger.add("merge_seconds", np.array([self.node]), time.perf_counter() - start)
 
-    def gathering(self, packets: Iterable[Packet] = ()) -> Summed:
-        """Sums for this peer's inbox, of these packets and of what will be added."""
-        heard = Summed(self.job.rule, self.trainer.architecture.signature, self.links, self.pool)
+    def gathering(self, round: int, packets: Iterable[Packet] = ()) -> Summed:
+        """Sums for this peer's inbox of a round, of these parcels and of what will be added."""
+        signature, links = self.trainer.architecture.signature, self.job.graph(round).links(self.node)
+        heard = Summed(self.job.rule, signature, links, self.pool, self.job.roster.mixing == "metropolis")
         for packet in packets:
             heard.add(packet)
         return heard

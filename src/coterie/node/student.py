@@ -35,7 +35,7 @@ class RowStudent:
 
     @property
     def pupil(self) -> Pupil:
-        return pupil(self.trainer, self.trainer.matrix[self.row], float(len(self.trainer.roster.train[self.node])))
+        return pupil(self.trainer, self.trainer.matrix[self.row], float(self.trainer.me(self.row, 0).size))
 
     def look(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         self.trainer.point(self.row)

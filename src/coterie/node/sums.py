@@ -76,10 +76,10 @@ class Sums:
                 block.addcmul_(term.value[..., part].double(), _cut(weight, part))
             self.weights[name] = self.weights[name] + weight
 
-    def merged(self, name: str, own: Term | None, normalised: bool) -> Tensor:
-        """The sum of a term, or its mean, with one's own if there is one, in single precision."""
+    def merged(self, name: str, own: Term | None, normalised: bool, link: float = 1.0) -> Tensor:
+        """The sum of a term, or its mean, with one's own (ω_ii = `link`) if there is one, in single precision."""
         first, weight = self._first.get(name), self.weights[name]
-        mine = torch.as_tensor(own.weight, dtype=torch.float64) if own is not None else None
+        mine = torch.as_tensor(own.weight, dtype=torch.float64) * link if own is not None else None
         whole = first[0] if first is not None else self._totals[name]
         found = torch.empty(whole.shape)
         for part in _blocks(whole):
@@ -106,8 +106,18 @@ def _cut(x: Tensor, part: slice) -> Tensor:
 class Summed(Heard):
     """What a peer heard and did not keep: senders, and sums over their messages. Other architectures are left out."""
 
-    def __init__(self, rule: Rule, architecture: str, links: dict[int, float], pool: BufferPool | None = None) -> None:
+    def __init__(
+        self,
+        rule: Rule,
+        architecture: str,
+        links: dict[int, float],
+        pool: BufferPool | None = None,
+        shares: bool = False,
+    ) -> None:
         self.rule, self.architecture, self.links = rule, architecture, links
+        self.own = 1.0
+        """ω_ii: 1, or if the links' weights are `shares`, what those heard leave of 1."""
+        self._shares = shares
         self.senders: list[int] = []
         pool = pool or BufferPool()
         self.sums, self.buffers = Sums(pool), Sums(BufferPool())
@@ -125,6 +135,8 @@ class Summed(Heard):
         if answer:
             return
         self.senders.append(packet.sender)
+        if self._shares:
+            self.own -= link
         if "buffers" in packet.message:
             self.buffers.add({"buffers": Term(packet.message["buffers"], packet.message.size)}, link)
         if self.rule.raw:
@@ -155,10 +167,10 @@ class StreamInbox:
         return term in self.heard.sums
 
     def sum(self, term: str, own: bool = False) -> Tensor:
-        return self.heard.sums.merged(term, self._mine[term] if own else None, normalised=False)
+        return self.heard.sums.merged(term, self._mine[term] if own else None, False, self.heard.own)
 
     def mean(self, term: str, own: bool = False) -> Tensor:
-        return self.heard.sums.merged(term, self._mine[term] if own else None, normalised=True)
+        return self.heard.sums.merged(term, self._mine[term] if own else None, True, self.heard.own)
 
     def rows(self, field: str, own: bool = False) -> Tensor:
         heard = [m[field] for m in self.heard.messages if field in m]
@@ -166,4 +178,4 @@ class StreamInbox:
 
     def shares(self, own: bool = False) -> tuple[Tensor, Tensor]:
         sizes = torch.stack([m.size for m in [*self.heard.messages, *([self.own] if own else [])]])
-        return sizes.new_tensor(self.heard.weights + [1.0] * own).unsqueeze(-1), sizes
+        return sizes.new_tensor(self.heard.weights + [self.heard.own] * own).unsqueeze(-1), sizes

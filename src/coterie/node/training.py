@@ -70,6 +70,11 @@ class Trainer:
             m, node=m.node[rows], size=m.size[rows], degree=m.degree[rows], labels=m.labels[rows], round=round
         )
 
+    def meet(self, degree: Indices) -> None:
+        """Let the nodes know how many they hear, `[nodes of the job]`: where the network changes, in every round."""
+        known = torch.as_tensor(degree[self.nodes]).unsqueeze(1).to(self._me.degree)
+        self._me = replace(self._me, degree=known)
+
     # Looping: one module, re-pointed at a row.
 
     def point(self, row: int, params: Tensor | None = None) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from coterie.config.configuration import Configuration
+from coterie.config.slots import as_table
 from coterie.contract import Me, Message
 from coterie.job import Job
 from coterie.net.wire import Expected
@@ -41,7 +42,11 @@ SHARED = (
 def shared(settings: Configuration, **more: Any) -> dict[str, str]:
     """The settings that neighbours compare, and more that they must have in common, each as JSON."""
     dump = settings.model_dump()
-    whole = {key: dump[key] for key in SHARED} | more
+    whole = (
+        {key: dump[key] for key in SHARED}
+        | {"topology.mixing": as_table(dump["topology"]).get("mixing", "data")}
+        | more
+    )
     return {key: json.dumps(value, sort_keys=True) for key, value in _flat(whole)}
 
 

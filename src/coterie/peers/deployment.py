@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from coterie import files, records
-from coterie.config.build import believed_size, build, gain, load_samples, mends, network
+from coterie.config.build import believed_size, build, family, gain, load_samples, mends, mixing, network
 from coterie.config.configuration import Configuration, Method
 from coterie.config.slots import as_table, choice, resolve
 from coterie.errors import ConfigError, PeerError, RunError
@@ -18,6 +18,7 @@ from coterie.initialisers import Origin
 from coterie.job import Job
 from coterie.net.identity import Home
 from coterie.network.graph import Graph
+from coterie.network.rounds import Network
 from coterie.peers.agreement import shared
 from coterie.peers.checkpoint import CHECKPOINT, kept_measures, kept_rows, load_checkpoint
 from coterie.peers.runtime import WHOLE, PeerConfig
@@ -132,6 +133,14 @@ def _check(settings: Method) -> None:
         cure = "`coterie up` and `coterie run` have it; one of your own that needs only neighbours says `local = True`."
         name = as_table(settings.protocol)["name"]
         raise ConfigError(f"protocol {name} needs everyone's number, and peers know their neighbours", cure=cure)
+    if family(settings).changes:
+        cure = "Choose a topology that stays; `coterie up` and `coterie run` have those that change."
+        raise ConfigError(
+            "a peer knows the neighbours it was introduced to, and a changing network brings others", cure=cure
+        )
+    if mixing(settings) == "metropolis":
+        cure = 'Set topology.mixing to "uniform"; `coterie up` and `coterie run` have metropolis.'
+        raise ConfigError("metropolis weights need the neighbours' degrees, which a peer does not know", cure=cure)
 
 
 def _world(settings: Method, seed: int, name: str, numbers: dict[str, int], architecture: int) -> Job:
@@ -140,7 +149,8 @@ def _world(settings: Method, seed: int, name: str, numbers: dict[str, int], arch
     if not 0 <= architecture < len(models):
         raise ConfigError("--architecture", expected=f"0 to {len(models) - 1}", got=architecture)
     alone = settings.model_copy(update={"nodes": 1, "partition": resolve("partition", "iid"), "pooled": False})
-    alone = alone.model_copy(update={"topology": resolve("topology", "complete"), "model": models[architecture]})
+    complete = resolve("topology", {"name": "complete", "mixing": mixing(settings)})
+    alone = alone.model_copy(update={"topology": complete, "model": models[architecture]})
     own = build(alone, load_samples(settings), seed)
     others = max(numbers.values())  # some of them may be neighbours no more
     graph = Graph.from_edges(1 + others, [(0, number) for number in numbers.values()])
@@ -159,7 +169,7 @@ def _world(settings: Method, seed: int, name: str, numbers: dict[str, int], arch
     )
     shrinks = _gain(own, settings, seed)
     origin = Origin(seed, key(0, f"peer {name}") >> 1, shrinks)
-    return replace(own, roster=roster, graph=graph, gains=np.full(1 + others, shrinks), origin=origin)
+    return replace(own, roster=roster, network=Network.still(graph), gains=np.full(1 + others, shrinks), origin=origin)
 
 
 def _gain(own: Job, settings: Method, seed: int) -> float:
@@ -172,8 +182,8 @@ def _gain(own: Job, settings: Method, seed: int) -> float:
         raise ConfigError("a peer that knows its neighbours alone cannot sample the network's degrees", cure=cure)
     if initialiser["estimate"] == "size":
         return believed_size(settings, settings.nodes)
-    known = network(settings, seed)
-    return gain(own.rule, known, np.ones(known.nodes))
+    known = network(settings, seed).graph(1)
+    return gain(own.rule, [known], np.ones(known.nodes))
 
 
 def export(home: Home, path: Path) -> dict[str, str]:

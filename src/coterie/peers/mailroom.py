@@ -182,7 +182,7 @@ class NewestMailroom(Mailroom):
             return await self._work(lambda: self._hand_out(senders))
 
     def _hand_out(self, senders: list[int]) -> Heard:
-        heard, kept = self.node.gathering(), {}
+        heard, kept = self.node.gathering(self.pace.round), {}
         for noted in self.newest.take(self.pace.audible.intersection(senders)):
             packet = replace(noted, message=replace(noted.message, fields=load_file(self._file(noted.sender))))
             self._file(noted.sender).unlink()

@@ -152,6 +152,9 @@ class PeerRuntime:
         if config.timing.mode == "async" and (rule.answers or protocol.says(samples.shape, samples.classes)):
             cure = "Choose another method, or --engine.mode sync."
             raise ConfigError("what answers each neighbour or says several things cannot run asynchronously", cure=cure)
+        if config.timing.mode == "async" and config.job.network.changes:
+            cure = "Choose another topology, or --engine.mode sync."
+            raise ConfigError("asynchronous peers are in different rounds, which have different networks", cure=cure)
         if keep or rule.raw:
             models = len(config.numbers)
             say(self.log, logging.INFO, "this rule or protocol keeps every neighbour's model", models=models)
@@ -270,7 +273,7 @@ class PeerRuntime:
 
     async def _round(self, number: int, evaluate: bool) -> None:
         config, node = self.config, self.config.node
-        graph, skipped = config.job.graph, number - self.status.round - 1
+        graph, skipped = config.job.graph(number), number - self.status.round - 1
         if skipped > 0:
             say(self.log, logging.INFO, "catching up", round=number, skipped=skipped)
         active = config.job.faults.active(graph, number)

@@ -19,8 +19,11 @@ from coterie.network.rewiring import assortativity
 _ARROWS = 3000  # more arrow heads than this hide what they point at
 
 
-def describe(graph: Graph, sizes: ArrayLike | None = None) -> dict[str, object]:
-    """What is worth knowing of a network before training on it; `sizes` are the nodes' numbers of samples."""
+def describe(graph: Graph, sizes: ArrayLike | None = None, own: ArrayLike = 1.0) -> dict[str, object]:
+    """What is worth knowing of a network before training on it.
+
+    `sizes` are the nodes' numbers of samples, `own` the weights of their own models beside those of the links.
+    """
     degree = graph.degree
     mixed = math.nan if graph.directed else assortativity(graph)
     return {
@@ -32,13 +35,13 @@ def describe(graph: Graph, sizes: ArrayLike | None = None) -> dict[str, object]:
         **({} if math.isnan(mixed) else {"assortativity": mixed}),
         "connected": graph.is_connected(),
         "diameter": graph.diameter(),
-        "spectral gap": graph.spectral_gap(),
-        "mixing time (rounds)": graph.mixing_time(),
-        "gain": graph.gain(sizes),
+        "spectral gap": graph.spectral_gap(own),
+        "mixing time (rounds)": graph.mixing_time(own),
+        "gain": graph.gain(sizes, own=own),
     }
 
 
-def draw_graph(graph: Graph, path: str | Path) -> None:
+def draw_graph(graph: Graph, path: str | Path, own: ArrayLike = 1.0) -> None:
     """Draws the network to a file (PNG, PDF or SVG by its suffix), nodes coloured and sized by degree."""
     place = _layout(graph)
     figure = Figure(figsize=(8, 7), layout="constrained")
@@ -59,7 +62,7 @@ def draw_graph(graph: Graph, path: str | Path) -> None:
     dots = axes.scatter(place[order, 0], place[order, 1], s=area[order], c=degree[order], zorder=2, **colours)
     bar = figure.colorbar(dots, ax=axes, shrink=0.7, label="degree (how many a node hears)")
     bar.set_ticks(range(low, high + 1) if high - low < 10 else MaxNLocator(8, integer=True))
-    axes.set_xlabel(_caption(graph), labelpad=10)
+    axes.set_xlabel(_caption(graph, own), labelpad=10)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
 
@@ -104,12 +107,12 @@ def _draw_links(graph: Graph, place: Floats, axes: Axes) -> None:
         axes.add_collection(LineCollection(lines, colors="0.3", alpha=fade, linewidths=width, zorder=1))
 
 
-def _caption(graph: Graph) -> str:
+def _caption(graph: Graph, own: ArrayLike) -> str:
     low, high = int(graph.degree.min()), int(graph.degree.max())
     kind = ("arc" if graph.directed else "link") + "s" * (graph.edges != 1)
     degrees = f"degree {low}" if low == high else f"degree {low}–{high} (mean {graph.degree.mean():.3g})"
     first = f"{graph.nodes:,} node{'s' * (graph.nodes > 1)}, {graph.edges:,} {kind}, {degrees}"
     if not graph.is_connected():
         return f"{first}\nnot connected: {graph.components()} components"
-    mixing = f"spectral gap {graph.spectral_gap():.3g}, mixing time {graph.mixing_time():.3g} rounds"
-    return f"{first}\ndiameter {graph.diameter()}, {mixing}, gain {graph.gain():.4g}"
+    mixing = f"spectral gap {graph.spectral_gap(own):.3g}, mixing time {graph.mixing_time(own):.3g} rounds"
+    return f"{first}\ndiameter {graph.diameter()}, {mixing}, gain {graph.gain(own=own):.4g}"

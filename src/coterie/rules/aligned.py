@@ -69,8 +69,9 @@ class Aligned(Rule):
         heard = {name: inbox.rows(name) for name in own}
         wide = {name for name, field in own.items() if field.shape[-1] == me.layout.size}
         fields = {name: _reorder(layers, orders, f) if name in wide else f for name, f in heard.items()}
-        links, sizes = inbox.shares()
-        aligned = _Kept(self.base, Message(fields, sizes, me.round), links, Message(own, me.size, me.round))
+        links, sizes = inbox.shares(own=True)
+        messages = Message(fields, sizes[..., :-1, :], me.round), Message(own, me.size, me.round)
+        aligned = _Kept(self.base, *messages, links)
         return self.base.merge(me, params, state, aligned)
 
 
@@ -86,8 +87,9 @@ class _Layer:
 class _Kept:
     """An inbox over messages that were kept, `[..., count, F]`."""
 
-    def __init__(self, rule: Rule, heard: Message, links: Tensor, own: Message) -> None:
-        self._heard, self._links, self._own = heard, links, own
+    def __init__(self, rule: Rule, heard: Message, own: Message, links: Tensor) -> None:
+        self._heard, self._own, self._all = heard, own, links
+        self._links, self._mine_link = links[..., :-1, :], links[..., -1, :]
         self._terms, self._mine = rule.lift(heard), rule.lift(own)
 
     @property
@@ -111,8 +113,7 @@ class _Kept:
     def shares(self, own: bool = False) -> tuple[Tensor, Tensor]:
         if not own:
             return self._links, self._heard.size
-        mine = self._own.size.unsqueeze(-2)
-        return torch.cat([self._links, torch.ones_like(mine)], -2), torch.cat([self._heard.size, mine], -2)
+        return self._all, torch.cat([self._heard.size, self._own.size.unsqueeze(-2)], -2)
 
     def _totals(self, term: str, own: bool) -> tuple[Tensor, Tensor]:
         weight = self._links * self._terms[term].weight
@@ -120,7 +121,8 @@ class _Kept:
         if not own:
             return value, total
         mine = self._mine[term]
-        return value + mine.weight * mine.value, total + mine.weight
+        weight = self._mine_link * mine.weight
+        return value + weight * mine.value, total + weight
 
 
 def _layers(layout: Layout) -> list[_Layer]:

@@ -1,19 +1,16 @@
 """What nodes could know of the gain without knowing the network, beside the truth."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from coterie.runs.gossip import on, survey
-from coterie.errors import ConfigError
-from coterie.network.estimates import Gossip, count_nodes, exponent, from_degrees, from_nodes, gossip_push_sum, walk
+from coterie.network.estimates import Gossip, count_nodes, from_degrees, from_nodes, gossip_push_sum, walk
 from coterie.network.graph import Graph
+from coterie.runs.gossip import on, survey
+from coterie.topologies import Topology
 
 ROUNDS, MINIMA, VISITS, NEAR = 20, 4000, 100, 0.05
 
 
-def guesses_of(graph: Graph, family: str, settings: Mapping[str, Any], seed: int = 0) -> dict[str, object]:
+def guesses_of(graph: Graph, family: Topology, seed: int = 0) -> dict[str, object]:
     """The gain by size, by a walk, and by two kinds of gossip, each with how far it is from the exact one."""
     truth = graph.gain()
     found: dict[str, object] = {}
@@ -21,11 +18,8 @@ def guesses_of(graph: Graph, family: str, settings: Mapping[str, Any], seed: int
     def tell(what: str, guess: float) -> None:
         found[what] = f"{guess:.4g} ({100 * (guess / truth - 1):+z.1f} %)"
 
-    try:
-        power = exponent(family, **settings)
-        tell(f"gain by n^{power:.3g}", from_nodes(graph.nodes, power))
-    except ConfigError:  # a network of one's own: no theory tells
-        tell("gain by n^0.5", from_nodes(graph.nodes))
+    power = 0.5 if family.gain_exponent is None else family.gain_exponent
+    tell(f"gain by n^{power:.3g}", from_nodes(graph.nodes, power))
     if graph.nodes > 1 and not graph.directed:
         visited = walk(graph, VISITS, seed=seed)
         degrees = graph.degree[visited]

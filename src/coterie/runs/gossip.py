@@ -13,6 +13,7 @@ from coterie.engines.local import Local
 from coterie.job import Job, Roster, Samples, Training
 from coterie.network.faults import Faults
 from coterie.network.graph import Graph
+from coterie.network.rounds import Network
 from coterie.node.gossip import GossipGain, gossip_job
 from coterie.parts import Choice
 
@@ -39,7 +40,7 @@ def on(graph: Graph, seed: int = 0) -> Job:
     return Job(
         roster=roster,
         samples=Samples(one, label, one[:1], label[:1], classes=1, shape=(1,)),
-        graph=graph,
+        network=Network.still(graph),
         rule=roster.rule.make(),
         protocol=roster.protocol.make(),
         initialiser=Choice("initialisers", "default"),

@@ -12,16 +12,15 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from coterie import records
-from coterie.engines import Session
-from coterie.job import Samples
-from coterie.engines.peer import Fleet
-from coterie.errors import ConfigError, CoterieError, DataError, DivergedError, GraphError
+from coterie import files, records
+from coterie.config.build import build, load_samples
 from coterie.config.configuration import Configuration
 from coterie.config.slots import choice
+from coterie.engines import Session
+from coterie.engines.peer import Fleet
+from coterie.errors import ConfigError, CoterieError, DataError, DivergedError, GraphError
+from coterie.job import Samples
 from coterie.runs.gossip import with_estimated_gains
-from coterie.config.build import build, load_samples
-from coterie import files
 
 CHECKPOINT_SECONDS = 15.0
 """At most this much work is lost to a sudden end (more, if writing a checkpoint is slow: see `_Clock`)."""

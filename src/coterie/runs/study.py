@@ -19,19 +19,17 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 import polars as pl
-import torch.multiprocessing as mp
 
-from coterie.version import __version__
-from coterie import records
-from coterie.runs import runner
-from coterie.processes import cores_here
-from coterie.errors import ConfigError, CoterieError, DivergedError, RunError
+from coterie import files, processes, records
 from coterie.config.configuration import Configuration
-from coterie.parts import find, unknown
-from coterie.report.sheets import Sheet
 from coterie.config.slots import EXTRAS, SLOTS
+from coterie.errors import ConfigError, CoterieError, DivergedError, RunError
+from coterie.parts import find, unknown
+from coterie.processes import cores_here
+from coterie.report.sheets import Sheet
+from coterie.runs import runner
 from coterie.runs.exhibits import SCALES, Exhibit, Harvest, Shown, matching
-from coterie import files, processes
+from coterie.version import __version__
 
 FAILED = "failed.txt"
 AGAIN = "Mend it, then say the same command again: runs that are done are kept."

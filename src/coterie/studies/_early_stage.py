@@ -28,7 +28,7 @@ Settings = Mapping[str, Any]
 
 
 def _family(name: str, **settings: Any) -> Any:
-    return find("topologies", name).make(**settings)
+    return find("topologies", name).make(**settings).draw
 
 
 def _network(name: str, nodes: int, seed: int, **settings: Any) -> Graph:

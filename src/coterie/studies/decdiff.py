@@ -210,7 +210,7 @@ def _boxes(found: Harvest, folder: Path) -> list[Shown]:
 def _graph(runs: Mapping[str, Configuration], folder: Path) -> Path:
     first = next(iter(next(iter(runs.values())).resolved.values()))
     path = folder / "network.png"
-    draw_graph(network(first, first.seeds[0]), path)
+    draw_graph(network(first, first.seeds[0]).graph(1), path)
     return path
 
 

@@ -1,6 +1,7 @@
 """A network from a file."""
 
 import xml.etree.ElementTree as ET
+from dataclasses import dataclass
 from pathlib import Path
 
 import networkx as nx
@@ -8,32 +9,46 @@ import numpy as np
 
 from coterie.errors import GraphError
 from coterie.network.graph import Graph
+from coterie.topologies import Topology
 
 
-def file(nodes: int, rng: np.random.Generator, *, path: str, directed: bool = False) -> Graph:
+@dataclass(frozen=True)
+class File(Topology):
     """A network read from a file: GraphML (by its suffix), or an edge list of lines `a b [weight]`.
 
     In an edge list nodes are numbered from 0, `#` starts a comment, and if directed a sends to b. GraphML says itself
     whether it is directed; its nodes, named at will, are numbered in the order of the file.
     """
-    where = Path(path).expanduser()
-    try:
-        if where.suffix.lower() == ".graphml":
-            graph = Graph.from_networkx(nx.read_graphml(where))
-        else:
-            graph = _edge_list(where, directed)
-    except OSError as error:
-        raise GraphError(
-            "cannot read the network", got=f"{path} ({error.strerror})", cure="Check topology.path."
-        ) from error
-    except (ET.ParseError, UnicodeDecodeError, ValueError, nx.NetworkXError) as error:
-        raise GraphError("cannot read the network", got=f"{path} ({error})", cure="Check topology.path.") from error
-    if graph.nodes != nodes:
-        cure = f"Set nodes to {graph.nodes}; an edge list numbers them from 0."
-        raise GraphError(
-            f"the network in {path} is of another size", expected=f"{nodes} nodes", got=graph.nodes, cure=cure
-        )
-    return graph
+
+    path: str
+    directed: bool = False
+
+    @property
+    def gain_exponent(self) -> None:
+        """None: a file may hold any network."""
+        return None
+
+    def draw(self, nodes: int, rng: np.random.Generator) -> Graph:
+        where = Path(self.path).expanduser()
+        try:
+            if where.suffix.lower() == ".graphml":
+                graph = Graph.from_networkx(nx.read_graphml(where))
+            else:
+                graph = _edge_list(where, self.directed)
+        except OSError as error:
+            raise GraphError(
+                "cannot read the network", got=f"{self.path} ({error.strerror})", cure="Check topology.path."
+            ) from error
+        except (ET.ParseError, UnicodeDecodeError, ValueError, nx.NetworkXError) as error:
+            raise GraphError(
+                "cannot read the network", got=f"{self.path} ({error})", cure="Check topology.path."
+            ) from error
+        if graph.nodes != nodes:
+            cure = f"Set nodes to {graph.nodes}; an edge list numbers them from 0."
+            raise GraphError(
+                f"the network in {self.path} is of another size", expected=f"{nodes} nodes", got=graph.nodes, cure=cure
+            )
+        return graph
 
 
 def _edge_list(where: Path, directed: bool) -> Graph:

@@ -1,11 +1,20 @@
 """The grid."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from coterie.network.graph import Graph
+from coterie.topologies import Topology
 from coterie.topologies._lattice import lattice
 
 
-def grid(nodes: int, rng: np.random.Generator, *, dims: tuple[int, ...] | None = None, d: int = 2) -> Graph:
+@dataclass(frozen=True)
+class Grid(Topology):
     """Grid: a rectangular lattice with open borders, of sides `dims` or of d sides as equal as can be."""
-    return lattice(nodes, dims, d, wrap=False)
+
+    dims: tuple[int, ...] | None = None
+    d: int = 2
+
+    def draw(self, nodes: int, rng: np.random.Generator) -> Graph:
+        return lattice(nodes, self.dims, self.d, wrap=False)

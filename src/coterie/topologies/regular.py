@@ -1,29 +1,40 @@
 """Random regular graphs."""
 
+from dataclasses import dataclass
+
 import networkx as nx
 import numpy as np
 
 from coterie.errors import GraphError
 from coterie.network.faults import Ints
 from coterie.network.graph import Graph
+from coterie.topologies import Topology
 from coterie.topologies._checks import between
 from coterie.topologies._stubs import match
 
 
-def regular(nodes: int, rng: np.random.Generator, *, k: int = 4, directed: bool = False) -> Graph:
+@dataclass(frozen=True)
+class Regular(Topology):
     """Random k-regular: every node has exactly k neighbours, otherwise drawn at random.
 
     Directed, every node hears k others and is heard by k others.
 
     Reference: Steger and Wormald, Generating Random Regular Graphs Quickly, 1999
     """
-    between("k", k, 0, nodes - 1, nodes)
-    if directed:
-        return Graph.from_edges(nodes, _arcs(nodes, k, rng), directed=True)
-    if nodes * k % 2:
-        cure = "Make one of the two even."
-        raise GraphError("no k-regular graph of this size", expected="nodes × k even", got=f"{nodes} × {k}", cure=cure)
-    return Graph.from_networkx(nx.random_regular_graph(k, nodes, seed=rng))
+
+    k: int = 4
+    directed: bool = False
+
+    def draw(self, nodes: int, rng: np.random.Generator) -> Graph:
+        between("k", self.k, 0, nodes - 1, nodes)
+        if self.directed:
+            return Graph.from_edges(nodes, _arcs(nodes, self.k, rng), directed=True)
+        if nodes * self.k % 2:
+            cure = "Make one of the two even."
+            raise GraphError(
+                "no k-regular graph of this size", expected="nodes × k even", got=f"{nodes} × {self.k}", cure=cure
+            )
+        return Graph.from_networkx(nx.random_regular_graph(self.k, nodes, seed=rng))
 
 
 def _arcs(nodes: int, k: int, rng: np.random.Generator) -> Ints:
