@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,11 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent))
 import _intruders
+from coterie.config.slots import choice
 from coterie.engines.peer import Fleet, Peer, process
 from coterie.errors import CoterieError
 from coterie.peers.checkpoint import CHECKPOINT, load_checkpoint
+from coterie.records import Event
 from coterie.runs import runner
 from coterie.runs.experiment import Experiment
 
@@ -118,12 +120,9 @@ class Troubled(Fleet):
             return process(_intruders.hostile, self.plan.seed + 1, self.plan.dawdle, self.plan.lying, told, *args)
         return super().starter(*args)
 
-    def job(self, *args: Any, **more: Any) -> pl.DataFrame:
-        def seen(names: Sequence[str], statuses: Sequence[dict[str, Any] | None]) -> None:
-            self._disturb([status for status in statuses if status])
-            more["watch"](names, statuses)
-
-        return super().job(*args, **{**more, "watch": seen})
+    def event(self, event: Event) -> None:
+        if event.name == "peers":
+            self._disturb([status for status in event["statuses"] if status])
 
     def _prepare(self, *args: Any) -> None:
         super()._prepare(*args)
@@ -184,8 +183,10 @@ def quiet_run(plan: Plan, folder: Path) -> pl.DataFrame:
 def troubled_run(plan: Plan, folder: Path) -> tuple[pl.DataFrame, Story]:
     """The same with trouble of every kind."""
     story, start = Story(plan, random.Random(plan.seed + 3).randrange(plan.nodes)), time.monotonic()
-    with patch.object(Peer, "open", lambda engine: Troubled(engine, story, folder)):
-        found = runner.run(plan.experiment(plan.engine), folder / "troubled")
+    engine: Peer = choice("engine", plan.engine).make()
+    fleet = Troubled(engine, story, folder)
+    with patch.object(Peer, "open", lambda engine: fleet):
+        found = runner.run(plan.experiment(plan.engine), folder / "troubled", [fleet])
     story.seconds = time.monotonic() - start
     return found, story
 

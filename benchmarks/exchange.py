@@ -41,9 +41,9 @@ from coterie.net.wire import CHUNK
 from coterie.parts import Choice
 from coterie.peers.runtime import PeerConfig, PeerRuntime
 from coterie.protocols import Place, Receive, Round, Send
+from coterie.records import Event
 from coterie.runs import runner
 from coterie.runs.experiment import Experiment
-from coterie.runs.runner import Silent
 
 MODELS = {"2.3 MB": (512, 256, 128), "50 MB": (4096, 2048, 320)}
 COUNTS = (1, 4, 8)
@@ -282,15 +282,17 @@ def compared(label: str, neighbours: int, rounds: int, repeats: int) -> list[str
     ]  # fmt: skip
 
 
-class Clock(Silent):
+class Clock:
     """Notes when the rounds of a simulation are done, and what processor time peers have used in each of theirs."""
 
     def __init__(self) -> None:
         self.times: dict[int, float] = {}
         self.spent: dict[int, list[tuple[int, float]]] = {}
 
-    def peers(self, names: Sequence[str], statuses: Sequence[dict[str, Any] | None]) -> None:
-        for said in statuses:
+    def event(self, event: Event) -> None:
+        if event.name == "round":
+            self.times[event["round"]] = time.perf_counter()
+        for said in event.get("statuses", ()):
             with contextlib.suppress(OSError):  # it has just ended
                 if said is not None and said["round"]:
                     ticks = Path(f"/proc/{said['pid']}/stat").read_text().rpartition(")")[2].split()[11:13]
@@ -302,9 +304,6 @@ class Clock(Silent):
         """Processor seconds of all peers in a round."""
         ends = [(seen[0], seen[-1]) for seen in self.spent.values() if seen[-1][0] > seen[0][0]]
         return sum((last[1] - first[1]) / (last[0] - first[0]) for first, last in ends)
-
-    def progress(self, method: str, seed: int, round: int, rounds: int, accuracy: float | None) -> None:
-        self.times[round] = time.perf_counter()
 
 
 def overhead(rounds: int, peers: int = 8) -> list[tuple[str, float, float, float]]:
@@ -325,7 +324,7 @@ def overhead(rounds: int, peers: int = 8) -> list[tuple[str, float, float, float
     found = []
     with tempfile.TemporaryDirectory() as scratch:
         watching = Clock()
-        rows = runner.run(Experiment(**settings, engine={"name": "peer"}), Path(scratch) / "up", display=watching)
+        rows = runner.run(Experiment(**settings, engine={"name": "peer"}), Path(scratch) / "up", [watching])
         spans = []
         for log in Path(scratch).glob("up/jobs/*/peers/*/log.jsonl"):
             events = [json.loads(line) for line in log.read_text().splitlines()]
@@ -334,7 +333,7 @@ def overhead(rounds: int, peers: int = 8) -> list[tuple[str, float, float, float
         wall = max(spans) / (rounds - 1)
         found.append(("peers", wall, 1 - trained(rows) / (rounds - 1) / wall, watching.cpu))
     clock, engine = Clock(), {"name": "local", "workers": 2}
-    rows = runner.run(Experiment(**settings, engine=engine), display=clock)
+    rows = runner.run(Experiment(**settings, engine=engine), observers=[clock])
     wall = (clock.times[rounds] - clock.times[1]) / (rounds - 1)
     work = trained(rows) * peers / (rounds - 1)
     found.append(("simulator", wall, 1 - work / 2 / wall, work))

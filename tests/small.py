@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from coterie.records import Event
 from coterie.runs import runner
 from coterie.runs.experiment import Experiment
 
@@ -47,15 +48,33 @@ def assert_same(left: pl.DataFrame, right: pl.DataFrame) -> None:
     assert_frame_equal(timeless(left), timeless(right), check_exact=True)
 
 
-class At(runner.Silent):
-    """A display that does something when a round is done."""
+class At:
+    """An observer that does something when a round is done."""
 
     def __init__(self, round: int, act: Callable[[], object], method: str = "decavg") -> None:
         self.round, self.act, self.method = round, act, method
 
-    def progress(self, method: str, seed: int, round: int, rounds: int, accuracy: float | None) -> None:
-        if (method, round) == (self.method, self.round):
+    def event(self, event: Event) -> None:
+        if (event.name, event.get("method"), event.get("round")) == ("round", self.method, self.round):
             self.act()
+
+
+class Noted:
+    """An observer that remembers everything."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.closed = 0
+
+    def event(self, event: Event) -> None:
+        self.events.append(event)
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def named(self, name: str) -> list[Event]:
+        """The events of one kind."""
+        return [event for event in self.events if event.name == name]
 
 
 def interrupt() -> None:
@@ -71,6 +90,6 @@ def no_space(*_: Any, **__: Any) -> None:
 def interrupted(experiment: Experiment, out: Path, round: int = 3) -> Path:
     """A run that was stopped by Ctrl-C after this round; its checkpoint."""
     with pytest.raises(runner.Interrupted):
-        runner.run(experiment, out, At(round, interrupt))
+        runner.run(experiment, out, [At(round, interrupt)])
     (checkpoint,) = out.glob("jobs/*/round-*")
     return checkpoint

@@ -16,6 +16,8 @@ import pytest
 from safetensors import SafetensorError
 
 from coterie import errors, files, records
+from coterie.engines import CheckpointClock
+from coterie.engines.local import LocalSession
 from coterie.errors import ConfigError, CoterieError, DataError, DivergedError, GraphError, RunError
 from coterie.records import folder
 from coterie.runs import runner
@@ -195,12 +197,20 @@ def test_a_run_directory_in_use(tmp_path: Path) -> None:
     assert_same(runner.resume(tmp_path / "x"), small().run())
 
 
-def test_what_goes_wrong_during_a_run_is_not_blamed_on_the_disk(tmp_path: Path) -> None:
-    def refuse() -> None:
-        raise ConnectionRefusedError("somewhere else")
+def test_what_goes_wrong_during_a_run_is_not_blamed_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = LocalSession.round
 
-    with pytest.raises(ConnectionRefusedError):
-        runner.run(small(), tmp_path / "x", At(3, refuse))
+    def refuse(session: LocalSession, number: int, evaluate: bool) -> None:
+        if number == 3:
+            raise ConnectionRefusedError("somewhere else")
+        go(session, number, evaluate)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalSession, "round", refuse)
+        with pytest.raises(ConnectionRefusedError):
+            runner.run(small(), tmp_path / "x")
     assert_same(runner.resume(tmp_path / "x"), small().run())
 
 
@@ -256,7 +266,7 @@ def polars_full(*_: Any, **__: Any) -> None:
 def test_a_full_disk_leaves_the_earlier_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, refuse: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(runner._Clock, "due", lambda self: True)
+    monkeypatch.setattr(CheckpointClock, "due", lambda self: True)
     before: list[str] = []
 
     def fill() -> None:
@@ -264,7 +274,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint(
         patch.setattr(where, name, refuse)
 
     with monkeypatch.context() as patch:
-        act = lambda: runner.run(small(), tmp_path / "x", At(4, fill))  # noqa: E731
+        act = lambda: runner.run(small(), tmp_path / "x", [At(4, fill)])  # noqa: E731
         complaint(RunError, act, "the disk is full", str(tmp_path / "x"), f"coterie resume {tmp_path / 'x'}")
     assert before == ["round-000000003"]
     (checkpoint,) = tmp_path.glob("x/jobs/*/round-*")
@@ -277,7 +287,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint(
 def test_a_full_disk_at_the_end_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         fill = At(6, lambda: patch.setattr(files, "write", no_space))
-        complaint(RunError, lambda: runner.run(small(), tmp_path / "x", fill), "the disk is full")
+        complaint(RunError, lambda: runner.run(small(), tmp_path / "x", [fill]), "the disk is full")
     assert_same(runner.resume(tmp_path / "x"), small().run())
 
 
@@ -297,7 +307,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_disk_that_is_really_full(tiny_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner._Clock, "due", lambda self: True)
+    monkeypatch.setattr(CheckpointClock, "due", lambda self: True)
     filler = tiny_disk / "filler"
 
     def fill() -> None:
@@ -306,7 +316,7 @@ def test_a_disk_that_is_really_full(tiny_disk: Path, monkeypatch: pytest.MonkeyP
                 pass
 
     out = tiny_disk / "x"
-    complaint(RunError, lambda: runner.run(small(), out, At(4, fill)), "the disk is full", f"coterie resume {out}")
+    complaint(RunError, lambda: runner.run(small(), out, [At(4, fill)]), "the disk is full", f"coterie resume {out}")
     filler.unlink()
     assert [p.name for p in out.glob("jobs/*/*")] == ["round-000000003"]
     assert set(records.load(out)["round"]) == {0, 1, 2, 3}
@@ -326,7 +336,7 @@ def test_a_worker_that_is_killed_ends_the_run_and_loses_nothing(tmp_path: Path) 
         os.kill(worker.pid, signal.SIGKILL)
         worker.join()
 
-    act = lambda: runner.run(experiment, tmp_path / "x", At(3, kill))  # noqa: E731
+    act = lambda: runner.run(experiment, tmp_path / "x", [At(3, kill)])  # noqa: E731
     complaint(RunError, act, "a worker process ended unexpectedly", "coterie resume")
     assert set(records.load(tmp_path / "x")["round"]) == {0, 1, 2, 3}
     assert_same(runner.resume(tmp_path / "x"), experiment.run())

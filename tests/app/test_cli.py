@@ -18,6 +18,7 @@ from coterie.app.catalogue import ABOUT, SINGULAR, brief
 from coterie.app.cli import main
 from coterie.config.slots import SLOTS
 from coterie.parts import ROOMS, find, names
+from coterie.records import Event, Observer
 from coterie.runs import runner
 from coterie.runs.experiment import Experiment
 
@@ -67,7 +68,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Experiment]:
     class Enough(runner.CoterieError):
         pass
 
-    def stop(experiment: Experiment, out: Any, display: Any) -> pl.DataFrame:
+    def stop(experiment: Experiment, out: Any, observers: Any) -> pl.DataFrame:
         seen.append(experiment)
         raise Enough("enough")
 
@@ -129,8 +130,8 @@ def test_a_users_own_rule_runs_with_its_settings(tmp_path: Path, capsys: pytest.
 def test_an_interrupted_run_says_how_to_go_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(experiment: Experiment, out: Path, display: runner.Display) -> pl.DataFrame:
-        display.begin([("decavg", 0)], 2)
+    def interrupted(experiment: Experiment, out: Path, observers: list[Observer]) -> pl.DataFrame:
+        observers[0].event(run_begins(("decavg", 0), rounds=2))
         raise runner.Interrupted(out)
 
     monkeypatch.setattr(runner, "run", interrupted)
@@ -292,7 +293,7 @@ def test_every_field_and_every_setting_of_every_part_has_a_flag() -> None:
 def test_fresh_folders_are_numbered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     used: list[str] = []
 
-    def remember(experiment: Experiment, out: Path, display: Any) -> pl.DataFrame:
+    def remember(experiment: Experiment, out: Path, observers: Any) -> pl.DataFrame:
         used.append(str(out))
         raise runner.Interrupted(out)
 
@@ -514,17 +515,27 @@ def test_a_setting_called_like_a_flag_of_the_command_keeps_its_long_name(capsys:
 # Progress
 
 
+def run_begins(*jobs: tuple[str, int], rounds: int) -> Event:
+    return Event("begin", {"jobs": jobs, "left": jobs, "rounds": rounds})
+
+
+def happens(name: str, job: tuple[str, int], round: int, **more: Any) -> Event:
+    return Event(name, {"method": job[0], "seed": job[1], "round": round, **more})
+
+
 def test_a_log_gets_a_line_for_each_job() -> None:
-    out = io.StringIO()
-    shown = progress.display(Console(file=out), "runs/x")
-    shown.begin([("decavg", 0), ("dechw", 0)], 3)
-    for method in ("decavg", "dechw"):
-        for number in range(4):
-            shown.progress(method, 0, number, 3, 0.5 if number in (0, 3) else None)
-    shown.end()
-    first, *jobs = out.getvalue().splitlines()
+    out, jobs = io.StringIO(), [("decavg", 0), ("dechw", 0)]
+    (shown,) = progress.observers(Console(file=out), "runs/x")
+    shown.event(run_begins(*jobs, rounds=3))
+    for job in jobs:
+        shown.event(happens("begin", job, 0, rounds=3))
+        for number in (1, 2, 3):
+            shown.event(happens("round", job, number))
+        shown.event(happens("evaluation", job, 3, test_accuracy=[0.4, None, 0.6]))
+        shown.event(happens("end", job, 3, how="done"))
+    first, *lines = out.getvalue().splitlines()
     assert first == "2 jobs of 3 rounds, writing to runs/x"
-    assert [line.split(", ")[:3] for line in jobs] == [
+    assert [line.split(", ")[:3] for line in lines] == [
         ["1 of 2: decavg", "seed 0", "accuracy 0.500"],
         ["2 of 2: dechw", "seed 0", "accuracy 0.500"],
     ]
@@ -532,19 +543,23 @@ def test_a_log_gets_a_line_for_each_job() -> None:
 
 def test_a_terminal_gets_bars() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
-    shown = progress.display(console, "runs/x")
+    (shown,) = progress.observers(console, "runs/x")
     assert isinstance(shown, progress.Bars)
-    shown.begin([("decavg", 0), ("[odd]", 1)], 4)
-    shown.progress("decavg", 0, 2, 4, 0.25)
-    shown.progress("decavg", 0, 3, 4, None)
-    shown.progress("decavg", 0, 4, 4, None)
-    shown.progress("[odd]", 1, 1, 4, None)
-    shown.note("stopping")
+    one, other = ("decavg", 0), ("[odd]", 1)
+    shown.event(run_begins(one, other, rounds=4))
+    shown.event(happens("begin", one, 2, rounds=4))
+    shown.event(happens("evaluation", one, 3, test_accuracy=[0.25]))
+    shown.event(happens("round", one, 3))
+    assert shown.bars.tasks[1].fields["said"] == "round 3 of 4, accuracy 0.250"
+    shown.event(happens("round", one, 4))
+    shown.event(happens("begin", other, 0, rounds=4))
+    shown.event(happens("round", other, 1))
+    shown.event(Event("warning", {"text": "stopping"}))
     whole, present = shown.bars.tasks
     assert (whole.completed, whole.total, whole.fields["said"]) == (5, 8, "1 of 2 jobs")
     assert (present.description, present.completed) == ("[odd], seed 1", 1)
-    shown.end()
-    shown.end()
+    shown.close()
+    shown.close()
     assert "stopping" in console.file.getvalue()  # type: ignore[attr-defined]
 
 

@@ -122,7 +122,7 @@ def test_a_resumed_run_has_the_same_measures(tmp_path: Path, engine: dict[str, A
     interrupted(experiment, tmp_path / "x")
     assert set(records.measures(tmp_path / "x")["round"]) == {0, 2}
     with pytest.raises(runner.Interrupted):
-        runner.resume(tmp_path / "x", At(5, interrupt, "dechw"))
+        runner.resume(tmp_path / "x", [At(5, interrupt, "dechw")])
     runner.resume(tmp_path / "x")
     experiment.run(tmp_path / "straight")
     resumed, straight = (records.measures(tmp_path / name) for name in ("x", "straight"))

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -17,8 +18,6 @@ import pytest
 
 from coterie import files, records
 from coterie.config.build import build, load_samples
-from coterie.engines.peer import Fleet
-from coterie.engines.peer import Peer as Engine
 from coterie.errors import PeerError, RunError
 from coterie.mail.pace import MISSES, Timing
 from coterie.net.certificates import certify, key_text, new_key
@@ -286,12 +285,16 @@ def test_processes_that_are_killed_and_frozen_come_back(tmp_path: Path) -> None:
     """One peer is killed and started again, one is frozen until the others have given it up; all get to the end."""
     engine = {"name": "peer", "deadline": 5.0, "wait": 30.0}
     experiment = Experiment(**{**TINY, "rounds": 60, "batches": 100, "evaluate": 60, "nodes": 4}, engine=engine)
-    config = tmp_path / "config.toml"
-    config.write_text(records.frozen(experiment))
-    ((method, settings),) = experiment.resolved.items()
-    fleet, notes, frozen, events = Fleet(Engine(deadline=5.0, wait=30.0)), [], [], []
+    notes: list[str] = []
+    frozen: list[int] = []
+    events: list[str] = []
 
-    def watch(names: Any, seen: Any) -> None:
+    def watch(event: records.Event) -> None:
+        if event.name == "warning":
+            notes.append(event["text"])
+        if event.name != "peers":
+            return
+        seen = event["statuses"]
         if not events and all(s and s["round"] >= 2 for s in seen):
             os.kill(seen[1]["pid"], signal.SIGKILL)
             os.kill(seen[2]["pid"], signal.SIGSTOP)
@@ -302,16 +305,7 @@ def test_processes_that_are_killed_and_frozen_come_back(tmp_path: Path) -> None:
             os.kill(frozen.pop(), signal.SIGCONT)
 
     try:
-        rows = fleet.job(
-            config,
-            method,
-            0,
-            build(settings, load_samples(settings), 0),
-            tmp_path / "peers",
-            watch,
-            lambda: False,
-            notes.append,
-        )
+        rows = experiment.run(tmp_path / "x", [SimpleNamespace(event=watch)])
     finally:
         for pid in frozen:
             with suppress(ProcessLookupError):

@@ -197,6 +197,7 @@ def test_a_run_directory(tmp_path: Path) -> None:
         "config.toml",
         "environment.json",
         "jobs",
+        "journal.jsonl",
         "lock",
         "records.parquet",
     ]

@@ -21,30 +21,31 @@ from coterie import records
 from coterie.errors import RunError
 from coterie.runs import runner
 from driving import light
-from small import LOOP, SMALL, At, assert_same, interrupt, interrupted, small, timeless
+from small import LOOP, SMALL, At, Noted, assert_same, interrupt, interrupted, small, timeless
 
 DRIVER = """
 import json, multiprocessing, os, signal, sys, time
 from pathlib import Path
 from coterie import records
+from coterie.engines import CheckpointClock
 from coterie.runs import runner
 from coterie.runs.experiment import Experiment
 from coterie.config.configuration import read
 
 out, moments = Path(sys.argv[2]), json.loads(sys.argv[3])
 experiment = Experiment(**read(Path(sys.argv[1])))  # imports all parts, once for all children
-runner._Clock.due = lambda self: True  # a checkpoint after every round
+CheckpointClock.due = lambda self: True  # a checkpoint after every round
 os.fsync = lambda file: None  # the system outlives its processes
 
-class Workers(runner.Silent):
-    def progress(self, *_):
+class Workers:
+    def event(self, event):
         (out / "workers").write_text(" ".join(str(p.pid) for p in multiprocessing.active_children()))
 
 def go():
     if (out / "config.toml").exists():
-        runner.resume(out, Workers())
+        runner.resume(out, [Workers()])
     else:
-        runner.run(experiment, out, Workers())
+        runner.run(experiment, out, [Workers()])
 
 def done():
     finished = len(list(out.glob("jobs/*/done.parquet")))
@@ -130,71 +131,66 @@ def test_worker_processes_do_not_outlive_a_killed_run_which_resumes_with_workers
 def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> None:
     out = tmp_path / "x"
     with pytest.raises(runner.Interrupted, match=f"coterie resume {out}"):
-        runner.run(small(seeds="0-1"), out, At(3, interrupt))
+        runner.run(small(seeds="0-1"), out, [At(3, interrupt)])
     assert [p.name for p in out.glob("jobs/*/round-*")] == ["round-000000003"]
     assert set(records.load(out)["round"]) == {0, 1, 2, 3}
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    seen: list[int] = []
-    recorder = runner.Silent()
-    recorder.progress = lambda method, seed, round, rounds, accuracy: seen.append(round)  # type: ignore[method-assign]
-    assert_same(runner.resume(out, recorder), small(seeds="0-1").run())
-    assert seen == [3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 6]
+    noted = Noted()
+    assert_same(runner.resume(out, [noted]), small(seeds="0-1").run())
+    assert [e["round"] for e in noted.named("begin") if e.job] == [3, 0]
+    assert [e["round"] for e in noted.named("round")] == [4, 5, 6, 1, 2, 3, 4, 5, 6]
 
 
 def test_a_run_can_be_interrupted_after_every_round(tmp_path: Path) -> None:
     experiment = small(rounds=4, rule="dechw", momentum=0.9, keep_optimiser=True, evaluate=3)
     with pytest.raises(runner.Interrupted):
-        runner.run(experiment, tmp_path / "x", At(1, interrupt, "dechw"))
+        runner.run(experiment, tmp_path / "x", [At(1, interrupt, "dechw")])
     for number in (2, 3):
         with pytest.raises(runner.Interrupted):
-            runner.resume(tmp_path / "x", At(number, interrupt, "dechw"))
+            runner.resume(tmp_path / "x", [At(number, interrupt, "dechw")])
     assert_same(runner.resume(tmp_path / "x"), experiment.run())
 
 
 def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
-    notes: list[str] = []
+    noted = Noted()
 
     def twice() -> None:
         interrupt()
         interrupt()
 
-    display = At(3, twice)
-    display.note = notes.append  # type: ignore[method-assign]
     with pytest.raises(runner.Interrupted):
-        runner.run(small(), tmp_path / "x", display)
-    assert len(notes) == 1
+        runner.run(small(), tmp_path / "x", [At(3, twice), noted])
+    assert len(noted.named("warning")) == 1
     assert not list(tmp_path.glob("x/jobs/*/round-*"))
     assert_same(runner.resume(tmp_path / "x"), small().run())
 
 
 def test_ctrl_c_in_the_very_last_round_loses_nothing_and_is_no_interruption(tmp_path: Path) -> None:
-    assert_same(runner.run(small(), tmp_path / "x", At(6, interrupt)), small().run())
+    assert_same(runner.run(small(), tmp_path / "x", [At(6, interrupt)]), small().run())
 
 
 def test_ctrl_c_between_two_jobs_keeps_the_first(tmp_path: Path) -> None:
     experiment = small(methods=["decavg", "cfa"])
     with pytest.raises(runner.Interrupted):
-        runner.run(experiment, tmp_path / "x", At(6, interrupt))
+        runner.run(experiment, tmp_path / "x", [At(6, interrupt)])
     assert records.RunFolder(tmp_path / "x").finished("decavg", 0)
     assert set(records.load(tmp_path / "x")["method"]) == {"decavg"}
     assert_same(runner.resume(tmp_path / "x"), experiment.run())
 
 
 def test_ctrl_c_while_data_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[bool] = []
-    display = runner.Silent()
-    display.end = lambda: ended.append(True)  # type: ignore[method-assign]
+    noted = Noted()
     with monkeypatch.context() as patch:
         patch.setattr(runner, "load_samples", lambda _: interrupt())
         with pytest.raises(runner.Interrupted, match="coterie resume"):
-            runner.run(small(), tmp_path / "x", display)
-    assert ended == [True]
+            runner.run(small(), tmp_path / "x", [noted])
+    assert noted.closed == 1
     assert_same(runner.resume(tmp_path / "x"), small().run())
 
 
 def test_without_a_folder_an_interruption_says_that_nothing_was_written() -> None:
     with pytest.raises(runner.Interrupted, match="Nothing was written"):
-        runner.run(small(), None, At(3, interrupt))
+        runner.run(small(), None, [At(3, interrupt)])
 
 
 def test_a_run_in_a_thread_leaves_signals_alone(tmp_path: Path) -> None:
@@ -224,7 +220,7 @@ def test_the_command_line_stops_on_ctrl_c_with_130(tmp_path: Path) -> None:
     assert "Traceback" not in said
     (checkpoint,) = out.glob("jobs/*/round-*")
     with pytest.raises(runner.Interrupted):
-        runner.resume(out, At(int(checkpoint.name.removeprefix("round-")) + 2, interrupt))
+        runner.resume(out, [At(int(checkpoint.name.removeprefix("round-")) + 2, interrupt)])
 
 
 # Resuming.
@@ -241,16 +237,15 @@ def test_a_finished_run_gives_its_records_at_once(tmp_path: Path, monkeypatch: p
 
 def test_checkpoints_are_written_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(runner.time, "monotonic", lambda: clock[0])
-    written: list[int] = []
-    monkeypatch.setattr(records.RunFolder, "checkpoint", lambda self, method, seed, round, *_: written.append(round))
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    noted = Noted()
 
-    class Slow(runner.Silent):
-        def progress(self, *_: object) -> None:
-            clock[0] += 4.0
+    class Slow:
+        def event(self, event: records.Event) -> None:
+            clock[0] += 4.0 * (event.name == "round")
 
-    runner.run(small(rounds=13), tmp_path / "x", Slow())
-    assert written == [3, 7, 11]
+    runner.run(small(rounds=13), tmp_path / "x", [Slow(), noted])
+    assert [e["round"] for e in noted.named("checkpoint")] == [4, 8, 12]
 
 
 def test_the_plan_is_kept_whatever_would_be_chosen_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +288,7 @@ def test_a_run_under_way_cannot_be_resumed_by_another(tmp_path: Path) -> None:
             runner.resume(tmp_path / "x")
         complaints.append(str(caught.value))
 
-    frame = runner.run(small(), tmp_path / "x", At(3, meddle))
+    frame = runner.run(small(), tmp_path / "x", [At(3, meddle)])
     assert "is being run by another process" in complaints[0]
     assert_same(frame, small().run())
     assert len(timeless(frame)) == SMALL["nodes"] * (SMALL["rounds"] + 1)

@@ -12,7 +12,10 @@ import pytest
 from coterie.app.cli import main
 from coterie.runs.exhibits import matching
 from coterie.runs.experiment import Experiment
-from coterie.runs.study import FAILED, Order, Shelf, conduct
+from coterie.runs.study import conduct
+from coterie.runs.study_order import Order
+from coterie.runs.task_store import FAILED, TaskStore
+from small import Noted
 
 STUDY = '''
 from coterie.runs.experiment import Experiment
@@ -45,28 +48,16 @@ def tiny(scale):
 '''
 
 
-class Noted:
-    """A display that remembers."""
+class Watching(Noted):
+    """An observer that remembers which tasks were begun and how they ended."""
 
-    def __init__(self) -> None:
-        self.begun: list[str] = []
-        self.finished: list[str] = []
-        self.notes: list[str] = []
+    @property
+    def begun(self) -> list[str]:
+        return [task["name"] for e in self.named("begin") if "tasks" in e.data for task in e["tasks"].values()]
 
-    def begin(self, rounds: dict[str, int], names: dict[str, str], kept: int) -> None:
-        self.begun, self.kept = list(names.values()), kept
-
-    def progress(self, key: str, round: int, accuracy: float | None) -> None:
-        pass
-
-    def done(self, key: str, trouble: str) -> None:
-        self.finished.append(trouble)
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def end(self) -> None:
-        pass
+    @property
+    def finished(self) -> list[str]:
+        return [e.get("error", "") for e in self.named("end")]
 
 
 @pytest.fixture
@@ -76,35 +67,35 @@ def study(tmp_path: Path) -> str:
 
 
 def test_runs_are_shared_between_exhibits_and_kept(study: str, tmp_path: Path) -> None:
-    display = Noted()
-    shown = list(conduct(Order(study, "smoke", jobs=2), tmp_path / "out", display))
+    seen = Watching()
+    shown = list(conduct(Order(study, "smoke", jobs=2), tmp_path / "out", [seen]))
     # four tasks and not five: the figure's only method is the table's under another name
-    assert sorted(display.begun) == [f"run: {m}, seed {s}" for m in ("decavg", "isolation") for s in (0, 1)]
-    assert display.finished == ["", "", "", ""]
+    assert sorted(seen.begun) == [f"run: {m}, seed {s}" for m in ("decavg", "isolation") for s in (0, 1)]
+    assert seen.finished == ["", "", "", ""]
     assert {label for label, _, _ in shown} == {"table I", "figure 1a"}
     rows = next(items[0].rows for label, _, items in shown if label == "table I")  # type: ignore[union-attr]
     assert rows == [["decavg", "24"], ["isolation", "24"]]  # 2 seeds, 3 evaluations, 4 nodes
     assert (tmp_path / "out" / "drawn.txt").read_text() == "['own name']"
-    again = Noted()
-    assert len(list(conduct(Order(study, "smoke"), tmp_path / "out", again))) == 2
+    again = Watching()
+    assert len(list(conduct(Order(study, "smoke"), tmp_path / "out", [again]))) == 2
     assert again.begun == []
-    more = Noted()
-    list(conduct(Order(study, "smoke", tables=["i"], seeds=(0, 7)), tmp_path / "out", more))
+    more = Watching()
+    list(conduct(Order(study, "smoke", tables=["i"], seeds=(0, 7)), tmp_path / "out", [more]))
     assert more.begun == ["run: decavg, seed 7", "run: isolation, seed 7"]
-    assert more.kept == 2
+    assert [e["kept"] for e in more.named("begin") if "tasks" in e.data] == [2]
 
 
 def test_a_task_counts_once_its_process_says_so(study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its records may be there already, while it is still writing beside them."""
     asked: set[str] = set()
 
-    def holds(shelf: Shelf, key: str) -> bool:
+    def holds(store: TaskStore, key: str) -> bool:
         before = key in asked
         asked.add(key)
         return before
 
-    monkeypatch.setattr(Shelf, "holds", holds)
-    shown = list(conduct(Order(study, "smoke", jobs=1), tmp_path / "out", Noted()))
+    monkeypatch.setattr(TaskStore, "holds", holds)
+    shown = list(conduct(Order(study, "smoke", jobs=1), tmp_path / "out"))
     rows = next(items[0].rows for label, _, items in shown if label == "table I")  # type: ignore[union-attr]
     assert rows == [["decavg", "24"], ["isolation", "24"]]
 
@@ -146,13 +137,13 @@ def test_labels() -> None:
 
 
 def test_a_task_that_diverges_is_told_and_not_tried_again(study: str, tmp_path: Path) -> None:
-    display = Noted()
-    ((_, _, (sheet,)),) = conduct(Order(study, "paper", tables=["I"]), tmp_path / "out", display)
+    seen = Watching()
+    ((_, _, (sheet,)),) = conduct(Order(study, "paper", tables=["I"]), tmp_path / "out", [seen])
     assert all(8 <= int(count) < 80 for _, count in sheet.rows)  # type: ignore[union-attr]  # 80 if none had diverged
-    assert all("not finite" in trouble for trouble in display.finished)
+    assert all("not finite" in trouble for trouble in seen.finished)
     assert len(list((tmp_path / "out" / "tasks").glob(f"*/{FAILED}"))) == 4
-    again = Noted()
-    list(conduct(Order(study, "paper", tables=["I"]), tmp_path / "out", again))
+    again = Watching()
+    list(conduct(Order(study, "paper", tables=["I"]), tmp_path / "out", [again]))
     assert again.begun == []
 
 
@@ -200,7 +191,7 @@ def test_what_needs_no_run_is_shown_too(tmp_path: Path) -> None:
     text = "from coterie.runs.exhibits import Exhibit\n\ndef words(scale):\n    '''Words.'''\n"
     text += "    return {'table I': Exhibit('words', lambda found, folder: [str(found.records)])}\n"
     (tmp_path / "own.py").write_text(text)
-    ((label, _, shown),) = conduct(Order(f"{tmp_path / 'own.py'}:words", "smoke"), tmp_path / "out", Noted())
+    ((label, _, shown),) = conduct(Order(f"{tmp_path / 'own.py'}:words", "smoke"), tmp_path / "out")
     assert (label, shown) == ("table I", ["{}"])
     assert "## Table I: words" in (tmp_path / "out" / "table-I.md").read_text()
 

@@ -12,7 +12,7 @@ from coterie.report.sheets import Sheet
 from coterie.report.statistics import Interval
 from coterie.report.tables import UNKNOWN
 from coterie.runs import runner
-from coterie.runs.exhibits import SCALES, Exhibit, Harvest
+from coterie.runs.exhibits import SCALES, Exhibit, Results
 from coterie.studies._leaving import between, exponent, leaving_times
 from coterie.studies._racing import (
     absolute,
@@ -75,7 +75,7 @@ def test_every_scale_is_sound(study: str, scale: str) -> None:
         )
 
 
-def shortened(exhibit: Exhibit, cache: dict[str, pl.DataFrame], folder: Path) -> Harvest:
+def shortened(exhibit: Exhibit, cache: dict[str, pl.DataFrame], folder: Path) -> Results:
     """What shorter runs bring; a run that several exhibits share is done once."""
     found, measured = {}, {}
     for name, run in exhibit.runs.items():
@@ -88,7 +88,7 @@ def shortened(exhibit: Exhibit, cache: dict[str, pl.DataFrame], folder: Path) ->
         found[name] = cache[key]
         if small.measures:
             measured[name] = cache[f"{key} measures"]
-    return Harvest(found, measured)
+    return Results(found, measured)
 
 
 @pytest.mark.parametrize("study", names("studies"))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from coterie.config.configuration import Configuration
-    from coterie.runs.runner import Display
+    from coterie.records import Observer
 
 HELP = """Decentralised federated learning on any graph, with no server.
 
@@ -172,7 +172,7 @@ def _running(tokens: list[str], about: str) -> tuple[Callable[..., int], list[st
             folder = _fresh(Path(file).stem if file else named)
         from coterie.runs import runner
 
-        return _watch(Path(folder), experiment, lambda display: runner.run(experiment, folder, display))
+        return _watch(Path(folder), experiment, lambda observers: runner.run(experiment, folder, observers))
 
     file = flags.positional("file", "a TOML file with settings (else the default experiment)", None)
     return flags.command(run, about, [file], known), typed
@@ -185,20 +185,17 @@ def _fresh(name: str) -> Path:
     return Path("runs") / f"{name}-{max(taken, default=0) + 1}"
 
 
-def _watch(folder: Path, experiment: "Configuration", go: "Callable[[Display], pl.DataFrame]") -> int:
+def _watch(folder: Path, experiment: "Configuration", go: "Callable[[Sequence[Observer]], pl.DataFrame]") -> int:
     """Show a run while it goes on, and its results when it is done."""
-    from coterie.app.progress import display
+    from coterie.app.progress import observers
     from coterie.config.slots import as_table
     from coterie.runs.runner import Interrupted
 
     screen = console()
-    shown = display(screen, str(folder), as_table(experiment.engine)["name"])
     try:
-        frame = go(shown)
+        frame = go(observers(screen, str(folder), as_table(experiment.engine)["name"]))
     except Interrupted as error:
         return _complain(str(error), code=130)
-    finally:
-        shown.end()
     return _finish(screen, frame, folder)
 
 
@@ -228,7 +225,7 @@ def resume(folder: Annotated[str, Parameter(help="a run directory, such as runs/
     from coterie import records
     from coterie.runs import runner
 
-    return _watch(Path(folder), records.configuration(folder), lambda display: runner.resume(folder, display))
+    return _watch(Path(folder), records.configuration(folder), lambda observers: runner.resume(folder, observers))
 
 
 def compare(folder: Annotated[str, Parameter(help="a run directory")], /, *more: Annotated[str, FOLDERS]) -> int:

@@ -1,62 +1,77 @@
-"""What a run looks like while it runs: bars on a terminal, a line per job elsewhere."""
+"""Observers that show a run while it runs: bars on a terminal, a line per job elsewhere."""
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from statistics import fmean
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from coterie.app.watch import Watch
+from coterie.app.watch import PeersTable
+from coterie.records import Event, Observer
 
 Job = tuple[str, int]
+
+
+def observers(console: Console, where: str, engine: str = "local") -> list[Observer]:
+    """What suits this console, for a run that is written there."""
+    if engine == "peer":
+        return [PeersTable(console), Lines(console, where)]
+    return [Bars(console, where) if console.is_terminal else Lines(console, where)]
+
+
+def accuracy(event: Event) -> float | None:
+    """The mean test accuracy that an evaluation tells."""
+    reached = [value for value in event.get("test_accuracy") or () if value is not None]
+    return fmean(reached) if reached else None
 
 
 class Bars:
     """Two bars on a terminal: all jobs, and the present one with its round and accuracy."""
 
     def __init__(self, console: Console, where: str) -> None:
-        self.where = where
-        self.bars = _bars(console)
+        self.where, self.bars = where, _bars(console)
         self.done: dict[Job, int] = {}
-        self.job: Job | None = None
+        self.accuracy: float | None = None
         self.whole, self.present = TaskID(0), TaskID(0)
 
-    def begin(self, jobs: list[Job], rounds: int) -> None:
-        """Show that these jobs are to come."""
-        self.done = dict.fromkeys(jobs, 0)
-        self.rounds = rounds
-        self.note(f"writing to {self.where}")
-        self.whole = self.bars.add_task("all", total=len(jobs) * rounds, said=f"0 of {len(jobs)} jobs")
+    def event(self, event: Event) -> None:
+        """Move the bars on."""
+        if event.name == "begin":
+            self._begin_run(event) if event.job is None else self._begin_job(event, event.job)
+        elif event.name == "evaluation":
+            self.accuracy = accuracy(event)
+        elif event.name == "round" and event.job:
+            self._progress(event.job, event["round"])
+        elif event.name == "warning" or event.get("how") == "diverged":
+            _say(self.bars.console, event.get("text") or event["error"], "dim")
+
+    def close(self) -> None:
+        """Take the bars away."""
+        self.bars.stop()
+
+    def _begin_run(self, event: Event) -> None:
+        self.rounds, self.done = event["rounds"], dict.fromkeys(event["left"], 0)
+        _say(self.bars.console, f"writing to {self.where}", "dim")
+        jobs = len(self.done)
+        self.whole = self.bars.add_task("all", total=jobs * self.rounds, said=f"0 of {jobs} jobs")
         self.present = self.bars.add_task("preparing", total=None, said="")
         self.bars.start()
 
-    def progress(self, method: str, seed: int, round: int, rounds: int, accuracy: float | None) -> None:
-        """Show how far a job is."""
-        job = (method, seed)
-        if job != self.job:
-            self.job, self.accuracy = job, accuracy
-            self.bars.reset(self.present, total=rounds, completed=round, description=f"{method}, seed {seed}")
-            if round:  # resumed: what was done before says nothing of the speed now
-                self.bars.reset(self.whole, completed=sum(self.done.values()) + round)
-        self.accuracy = self.accuracy if accuracy is None else accuracy
+    def _begin_job(self, event: Event, job: Job) -> None:
+        self.accuracy = None
+        self.total, said = event["rounds"], f"{job[0]}, seed {job[1]}"
+        self.bars.reset(self.present, total=self.total, completed=event["round"], description=said)
+        if event["round"]:  # resumed: what was done before says nothing of the speed now
+            self.bars.reset(self.whole, completed=sum(self.done.values()) + event["round"])
+        self._progress(job, event["round"])
+
+    def _progress(self, job: Job, round: int) -> None:
         self.done[job] = round
-        said = f"round {round} of {rounds}" + ("" if self.accuracy is None else f", accuracy {self.accuracy:.3f}")
-        self.bars.update(self.present, completed=round, said=said)
+        reached = "" if self.accuracy is None else f", accuracy {self.accuracy:.3f}"
+        self.bars.update(self.present, completed=round, said=f"round {round} of {self.total}{reached}")
         finished = sum(r >= self.rounds for r in self.done.values())
         self.bars.update(self.whole, completed=sum(self.done.values()), said=f"{finished} of {len(self.done)} jobs")
-
-    def peers(self, names: Sequence[str], statuses: Sequence[dict[str, Any] | None]) -> None:
-        """Peers have a display of their own."""
-
-    def note(self, text: str) -> None:
-        """Print a line above the bars."""
-        self.bars.console.print(Text(text), style="dim")
-
-    def end(self) -> None:
-        """Take the bars away."""
-        self.bars.stop()
 
 
 class Lines:
@@ -65,63 +80,33 @@ class Lines:
     def __init__(self, console: Console, where: str) -> None:
         self.console, self.where = console, where
         self.count, self.finished = 0, 0
-        self.job: Job | None = None
-        self.started = time.monotonic()
+        self.accuracy: float | None = None
 
-    def begin(self, jobs: list[Job], rounds: int) -> None:
-        """Say how many jobs are to come."""
-        self.count = len(jobs)
-        self._say(f"{_count(self.count, 'job')} of {_count(rounds, 'round')}, writing to {self.where}")
-
-    def progress(self, method: str, seed: int, round: int, rounds: int, accuracy: float | None) -> None:
-        """Say that a job is done when it is."""
-        if (method, seed) != self.job:
-            self.job, self.started = (method, seed), time.monotonic()
-        if round < rounds:
+    def event(self, event: Event) -> None:
+        """Say what is worth a line."""
+        if "peer" in event.data:
             return
-        self.finished += 1
-        reached = "" if accuracy is None else f", accuracy {accuracy:.3f}"
-        took = time.monotonic() - self.started
-        self._say(f"{self.finished} of {self.count}: {method}, seed {seed}{reached}, {took:.1f} s")
+        if event.name == "begin" and event.job is None:
+            self.count = len(event["left"])
+            jobs, rounds = _count(self.count, "job"), _count(event["rounds"], "round")
+            _say(self.console, f"{jobs} of {rounds}, writing to {self.where}")
+        elif event.name == "begin":
+            self.started, self.accuracy = time.monotonic(), None
+        elif event.name == "evaluation":
+            self.accuracy = accuracy(event)
+        elif event.name == "warning":
+            _say(self.console, event["text"])
+        elif event.name == "end" and event.job:
+            self._end(event, event.job)
 
-    def peers(self, names: Sequence[str], statuses: Sequence[dict[str, Any] | None]) -> None:
-        """Peers have a display of their own."""
-
-    def note(self, text: str) -> None:
-        """Print a line."""
-        self._say(text)
-
-    def end(self) -> None:
-        """Nothing is left to tidy up."""
-
-    def _say(self, line: str) -> None:
-        self.console.print(Text(line), soft_wrap=True)
-
-
-class Crew(Lines):
-    """For peers: the lines of jobs, and between them how each peer of the present job is."""
-
-    def __init__(self, console: Console, where: str) -> None:
-        super().__init__(console, where)
-        self.watch: Watch | None = None
-
-    def peers(self, names: Sequence[str], statuses: Sequence[dict[str, Any] | None]) -> None:
-        """Show how the peers are."""
-        if self.watch is None or self.watch.names != list(names):
-            self.end()
-            self.watch = Watch(self.console, names)
-        self.watch.update(statuses)
-
-    def progress(self, method: str, seed: int, round: int, rounds: int, accuracy: float | None) -> None:
-        """Say that a job is done when it is."""
-        self.end()
-        super().progress(method, seed, round, rounds, accuracy)
-
-    def end(self) -> None:
-        """Take the table away."""
-        if self.watch is not None:
-            self.watch.end()
-            self.watch = None
+    def _end(self, event: Event, job: Job) -> None:
+        if event["how"] == "done":
+            self.finished += 1
+            reached = "" if self.accuracy is None else f", accuracy {self.accuracy:.3f}"
+            took = f"{time.monotonic() - self.started:.1f} s"
+            _say(self.console, f"{self.finished} of {self.count}: {job[0]}, seed {job[1]}{reached}, {took}")
+        elif event["how"] == "diverged":
+            _say(self.console, f"{job[0]}, seed {job[1]}: {event['error']}")
 
 
 class Tasks:
@@ -131,27 +116,44 @@ class Tasks:
         self.console, self.live = console, console.is_terminal
         self.bars = _bars(console)
         self.under_way: dict[str, TaskID] = {}
+        self.reached: dict[str, int] = {}
+        self.accuracy: dict[str, float] = {}
 
-    def begin(self, rounds: Mapping[str, int], names: Mapping[str, str], kept: int) -> None:
-        """Show that these tasks are to come; `kept` are there already."""
-        self.rounds, self.names, self.reached = rounds, names, dict.fromkeys(rounds, 0)
-        self.finished, self.accuracy = 0, dict[str, float]()
-        self.note(f"{_count(len(rounds), 'run')} to do, {kept} kept")
+    def event(self, event: Event) -> None:
+        """Move the bars on, or print a line."""
+        key = event.get("task")
+        if event.name == "begin" and key is None:
+            self._begin(event)
+        elif event.name in ("begin", "round"):
+            self._progress(key, event["round"])
+        elif event.name == "evaluation" and (mean := accuracy(event)) is not None:
+            self.accuracy[key] = mean
+        elif event.name == "end":
+            self._end(key, event.get("error", ""))
+        elif event.name == "warning":
+            self._say(event["text"])
+
+    def close(self) -> None:
+        """Take the bars away."""
         if self.live:
-            self.whole = self.bars.add_task(
-                "all", total=sum(rounds.values()), said=f"0 of {_count(len(rounds), 'run')}"
-            )
+            self.bars.stop()
+
+    def _begin(self, event: Event) -> None:
+        self.rounds = {key: task["rounds"] for key, task in event["tasks"].items()}
+        self.names = {key: task["name"] for key, task in event["tasks"].items()}
+        self.reached, self.finished = dict.fromkeys(self.rounds, 0), 0
+        self._say(f"{_count(len(self.rounds), 'run')} to do, {event['kept']} kept")
+        if self.live:
+            said = f"0 of {_count(len(self.rounds), 'run')}"
+            self.whole = self.bars.add_task("all", total=sum(self.rounds.values()), said=said)
             self.bars.start()
 
-    def progress(self, key: str, round: int, accuracy: float | None) -> None:
-        """Show how far a task is."""
+    def _progress(self, key: str, round: int) -> None:
         resumed = key not in self.under_way and round > 0
         if key not in self.under_way:
             total = self.rounds[key]
             self.under_way[key] = self.bars.add_task(self.names[key], total=total, completed=round, said="")
         self.reached[key] = round
-        if accuracy is not None:
-            self.accuracy[key] = accuracy
         if self.live:
             if resumed:  # what was done before says nothing of the speed now
                 self.bars.reset(self.whole, completed=sum(self.reached.values()))
@@ -159,8 +161,7 @@ class Tasks:
             self.bars.update(self.under_way[key], completed=round, said=said)
             self.bars.update(self.whole, completed=sum(self.reached.values()))
 
-    def done(self, key: str, trouble: str) -> None:
-        """Say that a task is done, and how it ended if badly."""
+    def _end(self, key: str, trouble: str) -> None:
         self.finished += 1
         self.reached[key] = self.rounds[key]
         if key in self.under_way:
@@ -170,25 +171,16 @@ class Tasks:
             self.bars.update(self.whole, completed=sum(self.reached.values()), said=said)
         elif not trouble:
             reached = f", accuracy {self.accuracy[key]:.3f}" if key in self.accuracy else ""
-            self.note(f"{self.finished} of {len(self.rounds)}: {self.names[key]}{reached}")
+            self._say(f"{self.finished} of {len(self.rounds)}: {self.names[key]}{reached}")
         if trouble:
-            self.note(f"{self.names[key]}: {trouble}")
+            self._say(f"{self.names[key]}: {trouble}")
 
-    def note(self, text: str) -> None:
-        """Print a line."""
-        self.console.print(Text(text), style="dim" if self.live else None, soft_wrap=True)
-
-    def end(self) -> None:
-        """Take the bars away."""
-        if self.live:
-            self.bars.stop()
+    def _say(self, text: str) -> None:
+        _say(self.console, text, "dim" if self.live else None)
 
 
-def display(console: Console, where: str, engine: str = "local") -> Bars | Lines:
-    """What suits this console, for a run that is written there."""
-    if engine == "peer":
-        return Crew(console, where)
-    return Bars(console, where) if console.is_terminal else Lines(console, where)
+def _say(console: Console, text: str, style: str | None = None) -> None:
+    console.print(Text(text), style=style, soft_wrap=True)
 
 
 def _bars(console: Console) -> Progress:

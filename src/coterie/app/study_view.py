@@ -42,13 +42,15 @@ def study(
     from coterie.app.progress import Tasks
     from coterie.config.configuration import Configuration
     from coterie.report.sheets import Sheet
-    from coterie.runs.study import Order, bind, conduct, heading
+    from coterie.runs.study import conduct
+    from coterie.runs.study_order import Order
+    from coterie.runs.study_pages import heading, write_page
 
     named = Configuration(seeds=seeds).seeds if seeds else None
     order = Order(name, scale, _listed(figure), _listed(table), named, data_dir, jobs)
     folder, screen = Path(out or f"studies/{name}-{scale}"), console()
     try:
-        for label, exhibit, shown in conduct(order, folder, Tasks(screen)):
+        for label, exhibit, shown in conduct(order, folder, [Tasks(screen)]):
             screen.print(f"\n{heading(label, exhibit)}", style="bold")
             for item in shown:
                 if isinstance(item, Path):
@@ -58,7 +60,7 @@ def study(
     except KeyboardInterrupt:
         print("coterie: interrupted. The same command goes on.", file=sys.stderr)
         return 130
-    print_paths({"page": bind(order, folder)})
+    print_paths({"page": write_page(order, folder)})
     return 0
 
 

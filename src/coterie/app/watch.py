@@ -1,8 +1,7 @@
 """Statuses for people to read: one peer as a table, and many peers while they run."""
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console, Group
@@ -12,6 +11,9 @@ from rich.text import Text
 
 from coterie.net.logs import clean
 from coterie.report.tables import UNKNOWN, humanise
+
+if TYPE_CHECKING:  # a peer's status is asked for often, and needs no torch
+    from coterie.records import Event
 
 SHOWN = 5
 """How many of the latest errors are shown."""
@@ -81,18 +83,36 @@ def _troubles(status: dict[str, Any]) -> list[str]:
     return said + [f"{time.strftime('%H:%M:%S', time.localtime(e['time']))} {clean(e['text'])}" for e in lately]
 
 
-class Watch:
-    """Peers while they run: a live table on a terminal, elsewhere a line for every tenth of the rounds."""
+class PeersTable:
+    """An observer of peers: a live table on a terminal, elsewhere a line for every tenth of the rounds."""
 
-    def __init__(self, console: Console, names: Sequence[str]) -> None:
-        self.console, self.names = console, list(names)
-        self.last: list[dict[str, Any] | None] = [None] * len(self.names)
-        self.tenths = 0
+    def __init__(self, console: Console) -> None:
+        self.console = console
         self.live: Live | None = None
+        self._begin([])
 
-    def update(self, statuses: Sequence[dict[str, Any] | None]) -> None:
+    def _begin(self, names: list[str]) -> None:
+        self.names, self.tenths = names, 0
+        self.last: list[dict[str, Any] | None] = [None] * len(names)
+
+    def event(self, event: "Event") -> None:
+        """Show how the peers are; between two jobs there is no table."""
+        if event.name == "peers":
+            self._update(event["names"], event["statuses"])
+        elif event.name in ("begin", "end") and "peer" not in event.data:
+            self.close()
+            self._begin([])
+
+    def close(self) -> None:
+        """Take the table away."""
+        if self.live is not None:
+            self.live.stop()
+            self.live = None
+
+    def _update(self, names: list[str], statuses: list[dict[str, Any] | None]) -> None:
         """Show how the peers are now, in the order of their names; nothing stands for one that does not answer."""
-        assert len(statuses) == len(self.names), (len(statuses), len(self.names))
+        if names != self.names:
+            self._begin(names)
         self.last = [new or old for new, old in zip(statuses, self.last, strict=True)]
         silent = [new is None for new in statuses]
         if not self.console.is_terminal:
@@ -103,16 +123,6 @@ class Watch:
             self.live = Live(console=self.console, auto_refresh=False, transient=True)
             self.live.start()
         self.live.update(self._rows(silent), refresh=True)
-
-    def note(self, text: str) -> None:
-        """Print a line, above the table if there is one."""
-        self.console.print(Text(clean(text, 1000)), style="dim" if self.console.is_terminal else None, soft_wrap=True)
-
-    def end(self) -> None:
-        """Take the table away."""
-        if self.live is not None:
-            self.live.stop()
-            self.live = None
 
     def _rows(self, silent: list[bool]) -> Group:
         front = max((s["round"] for s in self.last if s), default=0)

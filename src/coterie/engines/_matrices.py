@@ -12,15 +12,17 @@ from coterie.contract import Layout
 from coterie.engines._calibration import choose_mode
 from coterie.engines._groups import Group, Mode
 from coterie.engines._measuring import Gauges, beside
+from coterie.engines._session import StepwiseSession
 from coterie.engines._workers import Processes, Workers
 from coterie.initialisers import Origin
 from coterie.job import Indices, Job, Ledger
+from coterie.mail.traffic import Traffic
 from coterie.node.architecture import architectures
 from coterie.node.snapshot import Rows, Snapshot
 from coterie.processes import cores_here
 
 
-class Population:
+class Population(StepwiseSession):
     """All nodes of a job, by architecture, and the worker processes that compute for them."""
 
     def __init__(self, workers: int, mode: Literal["auto", "stack", "loop"], chunk: int, device: str) -> None:
@@ -42,7 +44,7 @@ class Population:
             self.pool.all("load", job.samples)
             self._samples = job.samples
         self.job, roster = job, job.roster
-        self.ledger = Ledger(roster.nodes)
+        self.ledger, self.traffic = Ledger(roster.nodes), Traffic(roster.nodes)
         self.memory: list[dict[str, int]] = [{} for _ in range(roster.nodes)]
         self.group_of, self.row_of = np.zeros(roster.nodes, np.int64), np.zeros(roster.nodes, np.int64)
         made = architectures(roster, job.samples)

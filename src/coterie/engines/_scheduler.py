@@ -39,7 +39,8 @@ class LocalSession(Population):
         if job.network.changes:
             self._roster = replace(job.roster, degree=graph.degree)
             self.pool.all("meet", graph.degree)
-        self.mail = Mail(graph, job.faults.active(graph, number) if job.faults.fails else None)
+        self.active = job.faults.active(graph, number) if job.faults.fails else None
+        self.mail = Mail(graph, self.active)
         self._changed, self._received = np.zeros(job.roster.nodes, bool), np.zeros(job.roster.nodes, np.int64)
         if evaluate:
             self.gauges.begin(number)
@@ -195,6 +196,7 @@ class LocalSession(Population):
         sizes = np.array([self._bytes(self.mail.bundles[b]) for b in numbers])[which]
         self.ledger.add("sent_bytes", source, sizes)
         self.ledger.add("received_bytes", target, sizes)
+        self.traffic.add(source, target, sizes)
 
     def _message(self, g: int, rows: Indices, model: bool) -> tuple[Bundle, Indices] | None:
         """What these rows say: the live tensors if everyone speaks (nothing is copied), copies otherwise."""

@@ -6,10 +6,11 @@ from typing import Literal
 import torch
 
 from coterie.engines._scheduler import LocalSession
+from coterie.engines._session import Engine
 
 
 @dataclass(frozen=True)
-class Local:
+class Local(Engine):
     """Simulate all nodes here: worker processes with one thread each, rows stacked or looped over in each.
 
     `workers` 0 takes all cores; `mode` auto measures once per machine and model which is faster; `chunk` rows are
@@ -29,6 +30,6 @@ class Local:
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"device {self.device!r} is not to be had here ({str(error).splitlines()[0]})") from None
 
-    def open(self) -> "LocalSession":
+    def open(self) -> LocalSession:
         """Start the worker processes."""
         return LocalSession(self.workers, self.mode, self.chunk, self.device)

@@ -9,16 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from coterie.engines._session import Engine, StepwiseSession
 from coterie.errors import Refused
 from coterie.job import Job, Ledger
 from coterie.mail.mailbox import Box, Mailbox
+from coterie.mail.traffic import Traffic
 from coterie.node.node import Node, peers, restore, snapshot
 from coterie.node.sums import Packet
 from coterie.protocols import Heard
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(Engine):
     """Run every node as a peer of its own, one model at a time, over an in-memory transport.
 
     Slower than `local`, and its equal to float tolerance: this is the reference that shows a rule needs no simulator.
@@ -32,8 +34,8 @@ class Memory:
 class MemoryTransport:
     """The mail of one round. When every peer waits nothing more can come: that is the deadline, without a clock."""
 
-    def __init__(self, nodes: set[int], number: int, ledger: Ledger) -> None:
-        self.peers, self.number, self.ledger = len(nodes), number, ledger
+    def __init__(self, nodes: set[int], number: int, ledger: Ledger, traffic: Traffic) -> None:
+        self.peers, self.number, self.ledger, self.traffic = len(nodes), number, ledger, traffic
         self.mailboxes = {node: Mailbox(nodes, number) for node in nodes}
         for mailbox in self.mailboxes.values():
             mailbox.begin(number)
@@ -51,8 +53,10 @@ class MemoryTransport:
     def _put(self, sender: int, to: int, tag: str, packet: Packet | None) -> None:
         """Put a packet into a peer's mailbox; wake the peer if it has all it waits for."""
         if packet is not None:
-            self.ledger.add("sent_bytes", np.array([sender]), packet.bytes)
-            self.ledger.add("received_bytes", np.array([to]), packet.bytes)
+            source, target = np.array([sender]), np.array([to])
+            self.ledger.add("sent_bytes", source, packet.bytes)
+            self.ledger.add("received_bytes", target, packet.bytes)
+            self.traffic.add(source, target, np.array([packet.bytes]))
         if to not in self.mailboxes:  # not a member in this round
             return
         try:
@@ -89,7 +93,7 @@ class MemoryTransport:
                 self.waiting.pop(node)[2].set_result(None)
 
 
-class MemorySession:
+class MemorySession(StepwiseSession):
     """All peers of a job, each with its own task in every round."""
 
     plan: dict[str, Any] = {}  # noqa: RUF012  nothing to choose
@@ -97,7 +101,7 @@ class MemorySession:
     def begin(self, job: Job, plan: dict[str, Any] | None = None) -> None:
         torch.set_num_threads(1)
         self.job = job
-        self.ledger = Ledger(job.roster.nodes)
+        self.ledger, self.traffic = Ledger(job.roster.nodes), Traffic(job.roster.nodes)
         self.peers = peers(job, np.arange(job.roster.nodes), self.ledger)
 
     def round(self, number: int, evaluate: bool) -> None:
@@ -111,8 +115,8 @@ class MemorySession:
 
     async def _round(self, number: int, evaluate: bool) -> None:
         graph, present = self.job.graph(number), self._present(number)
-        transport = MemoryTransport({peer.node for peer in present}, number, self.ledger)
-        active = self.job.faults.active(graph, number)
+        transport = MemoryTransport({peer.node for peer in present}, number, self.ledger, self.traffic)
+        active = self.active = self.job.faults.active(graph, number)
 
         async def one(peer: Node) -> None:
             reachable = graph.targets[active & (graph.sources == peer.node)].tolist()

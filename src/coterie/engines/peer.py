@@ -12,14 +12,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
 
-from coterie import processes
+from coterie import processes, records
+from coterie.engines._session import Engine, JobRun, Outcome, Session
 from coterie.errors import CoterieError, DivergedError, RunError
 from coterie.job import Job
 from coterie.peers.settings import PeerSettings
+from coterie.records.journal import Follower
 
 if TYPE_CHECKING:
     from coterie.net.identity import Home
@@ -35,7 +37,7 @@ FIRST_REST, LONGEST_REST = 0.5, 30.0
 
 
 @dataclass(frozen=True)
-class Peer(PeerSettings):
+class Peer(PeerSettings, Engine):
     """Run every node as a process of its own, over gRPC with mutual TLS: what real machines do, on one.
 
     `sync` merges when all neighbours at work have sent their models of the round, or at the deadline: `deadline`
@@ -78,49 +80,72 @@ class _Process:
         return pause
 
 
-class Fleet:
+class Fleet(Session):
     """Keeps the processes of one job at a time: starts them, watches them, starts again what dies."""
+
+    estimates: ClassVar[bool] = True
 
     def __init__(self, engine: Peer) -> None:
         self.engine = engine
         self._keys: Path | None = None
         self._crew: list[_Process] = []
 
-    def job(
-        self,
-        config: Path,
-        method: str,
-        seed: int,
-        job: Job,
-        folder: Path,
-        watch: Callable[[Sequence[str], Sequence[dict[str, Any] | None]], None],
-        stopping: Callable[[], bool],
-        note: Callable[[str], None],
-    ) -> pl.DataFrame:
-        """Run a job to its end from wherever its peers are; `config` is the run's configuration file."""
+    def run(self, task: JobRun) -> Outcome:
+        """Run a job to its end from wherever its peers are: they keep checkpoints and journals of their own."""
+        nodes, rounds = task.job.roster.nodes, task.settings.rounds
+        task.channel.tell("begin", round=0, rounds=rounds, nodes=nodes)
+        with tempfile.TemporaryDirectory() as scratch:
+            config = Path(scratch) / "config.toml"
+            config.write_text(records.frozen(task.experiment))
+            there = task.folder.job(task.method, task.seed) if task.folder else Path(scratch)
+            if task.folder:
+                task.folder.note_plan(task.method, task.seed, {"processes": nodes})
+            try:
+                self._prepare(config, task.method, task.seed, task.job, there / "peers")
+                self._watch(task)
+            except (KeyboardInterrupt, CoterieError):
+                if task.folder:
+                    task.folder.keep_rows(task.method, task.seed, self.kept(), self.measures())
+                raise
+            found = [pl.read_parquet(p.folder / "records.parquet") for p in self._crew]
+            rows = pl.concat(found).sort("round", "node")
+            task.channel.live("evaluation", round=rounds, **records.columns(rows.filter(pl.col("round") == rounds)))
+            return Outcome(rows, self.measures())
+
+    def _watch(self, task: JobRun) -> None:
+        """Look after the peers until all have finished, and tell how they are."""
         from coterie.net import status
         from coterie.net.logs import Tail
 
-        self._prepare(config, method, seed, job, folder)
-        logs = [Tail(p.folder) for p in self._crew]
+        logs, journals = [Tail(p.folder) for p in self._crew], [Follower(p.folder) for p in self._crew]
         names, shown = [p.name for p in self._crew], 0.0
+
+        def warn(text: str) -> None:
+            task.channel.tell("warning", text=text)
+
+        def tell() -> None:
+            for event in (event for journal in journals for event in journal.fresh()):
+                task.channel.relay(event)
+            for line in (line for log in logs for line in log.warnings()):
+                warn(line)
+
         try:
             with ThreadPoolExecutor(len(self._crew)) as readers:
                 while not all(p.finished for p in self._crew):
-                    if stopping():
+                    if task.stopping():
                         raise KeyboardInterrupt
                     if time.monotonic() - shown > SHOW:
-                        watch(names, list(readers.map(lambda p: status.read(p.folder), self._crew)))
-                        for line in (line for log in logs for line in log.warnings()):
-                            note(line)
+                        statuses = list(readers.map(lambda p: status.read(p.folder), self._crew))
+                        task.channel.live("peers", names=names, statuses=statuses)
+                        tell()
                         shown = time.monotonic()
                     time.sleep(POLL)
-                    if not stopping():  # Ctrl-C reaches the peers too: they must not be started again
+                    if not task.stopping():  # Ctrl-C reaches the peers too: they must not be started again
                         for peer in self._crew:
-                            self._look_after(peer, note)
+                            self._look_after(peer, warn)
         finally:
             self._stop()
-        return pl.concat([pl.read_parquet(p.folder / "records.parquet") for p in self._crew]).sort("round", "node")
+            tell()
 
     def kept(self) -> pl.DataFrame:
         """What there is of the records of a job that was broken off."""
@@ -154,7 +179,7 @@ class Fleet:
         """What starts a node's process, given the arguments of `peer_config`; tests let others play some nodes."""
         return process(_live, *args)
 
-    def _look_after(self, peer: _Process, note: Callable[[str], None]) -> None:
+    def _look_after(self, peer: _Process, warn: Callable[[str], None]) -> None:
         if peer.process is None:
             if time.monotonic() >= peer.again:
                 peer.begin()
@@ -174,7 +199,7 @@ class Fleet:
             raise RunError(f"{peer.name} ended {peer.deaths} times (last with {_how(code)})", cure=cure)
         pause, failure = peer.rest(), peer.folder / "failure.txt"
         why = failure.read_text().strip().rpartition("\n")[2] if code == 1 and failure.exists() else _how(code)
-        note(f"{peer.name} ended ({why}) and is started again" + (f" in {pause:g} s" if pause else ""))
+        warn(f"{peer.name} ended ({why}) and is started again" + (f" in {pause:g} s" if pause else ""))
 
     def _stop(self) -> None:
         """End what still runs: gently, then not."""

@@ -105,10 +105,14 @@ class Faults:
         ends = (graph.sources, graph.targets)
         if not graph.directed:
             ends = np.minimum(*ends), np.maximum(*ends)
-        up = self._works(graph, "node", self.presence, self.absence, round, np.arange(graph.nodes))
-        up &= self.members(round, graph.nodes)
+        up = self.up(graph, round)
         works = self._works(graph, "link", self.links, self.outage, round, *ends)
         return np.asarray(works & up[graph.sources] & up[graph.targets], np.bool_)
+
+    def up(self, graph: Arcs, round: int) -> Bools:
+        """Which nodes belong to the network in this round and do not fail."""
+        works = self._works(graph, "node", self.presence, self.absence, round, np.arange(graph.nodes))
+        return works & self.members(round, graph.nodes)
 
     def _works(self, graph: Arcs, what: str, chance: float, length: float | None, round: int, *ids: Ints) -> Bools:
         """The state of each chain: from the last redraw, found by looking back, at most to what is known already."""

@@ -25,6 +25,7 @@ from coterie.peers.runtime import WHOLE, PeerConfig
 from coterie.peers.settings import PeerSettings
 from coterie.protocols import Protocol
 from coterie.randomness import key
+from coterie.records.journal import merge
 from coterie.records.models import Models
 
 RUN = "run"
@@ -263,6 +264,7 @@ def collect(folders: list[Path], out: Path) -> tuple[pl.DataFrame, dict[str, int
         for (method, seed), part in whole.group_by("method", "seed", maintain_order=True):
             mine = (pl.col("method") == method) & (pl.col("seed") == seed)
             run.finish(str(method), int(seed), part, None if measures is None else measures.filter(mine))
+        merge(out, {i: found[name][1] / RUN for i, name in enumerate(sorted(found))})
         files.write(out / "peers.json", json.dumps(dict(enumerate(sorted(found))), indent=1).encode())
     ends = {name: int(rows["round"].max()) for name, (rows, _) in sorted(found.items())}  # type: ignore[arg-type]
     return whole, {name: end for name, end in ends.items() if end < settings.rounds}

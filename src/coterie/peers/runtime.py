@@ -20,7 +20,7 @@ from coterie import files, records
 from coterie.config.build import gossip
 from coterie.config.configuration import Method
 from coterie.contract import Message
-from coterie.errors import ConfigError, PeerError, RunError
+from coterie.errors import ConfigError, DivergedError, PeerError, RunError
 from coterie.job import Job, Ledger
 from coterie.mail.pace import Pace, Timing
 from coterie.net import logs, status
@@ -35,6 +35,7 @@ from coterie.node.node import peers, restore, snapshot
 from coterie.node.sums import Packet
 from coterie.peers.agreement import code, shared, vocabulary
 from coterie.peers.checkpoint import CHECKPOINT, MEASURES, load_checkpoint, packed, unpacked
+from coterie.peers.journal import PeerJournal
 from coterie.peers.mailroom import Mailroom, NewestMailroom
 from coterie.protocols import Heard
 from coterie.records.models import described
@@ -127,6 +128,7 @@ class PeerRuntime:
         self.log = logs.setup(config.folder, config.home.name, config.verbose, config.screen)
         rounds = config.settings.rounds
         self.status = status.Status(config.home.name, method=config.method, seed=config.seed, rounds=rounds)
+        self.journal = PeerJournal(config.folder, config.node, self.status, self.log)
         self.worker = ThreadPoolExecutor(1, "training", torch.set_num_threads, (config.threads,))
         self.ledger = Ledger(config.job.roster.nodes)
         self.node = peers(config.job, np.array([config.node]), self.ledger)[config.node]
@@ -180,9 +182,14 @@ class PeerRuntime:
                 self.status.state = "stopped"
                 raise Stopped
             return await working
-        except (Stopped, Introduced, asyncio.CancelledError):
+        except Introduced:
+            raise
+        except (Stopped, asyncio.CancelledError):
+            self.journal.tell("end", how="interrupted")
             raise
         except Exception as error:
+            how = "diverged" if isinstance(error, DivergedError) else "failed"
+            self.journal.tell("end", how=how, error=str(error))
             self.status.add_error(error)
             say(self.log, logging.ERROR, logs.END, error=error)
             raise
@@ -194,6 +201,7 @@ class PeerRuntime:
             await self.links.close()
             self.worker.shutdown(wait=False, cancel_futures=True)
             self.mailroom.close()
+            self.journal.close()
             page.close()
 
     async def _all(self) -> pl.DataFrame:
@@ -220,6 +228,7 @@ class PeerRuntime:
                 await self._sit_out(number)
         self.status.state = "finished"
         await self.links.announce(rounds, finished=True)
+        self.journal.tell("end", how="done", round=rounds)
         await self._work(self._write_records)
         await self.links.flush(LINGER)
         await self._linger(max(LINGER, 2 * self.pace.deadline))
@@ -291,6 +300,7 @@ class PeerRuntime:
             self._record(number)
         self.mailroom.end()
         self.status.round_seconds = self.pace.times.round_seconds
+        self.journal.round(number, evaluate)
         try:
             await self._work(lambda: self._save(number))
             self.status.checkpoints += 1
@@ -298,6 +308,7 @@ class PeerRuntime:
             self.status.checkpoint_errors += 1
             self.status.add_error(error)
             say(self.log, logging.ERROR, "no checkpoint", round=number, error=error)
+            self.journal.tell("warning", round=number, text=f"no checkpoint: {error}")
             if number == config.settings.rounds:
                 raise
         level = logging.INFO if evaluate else logging.DEBUG
@@ -305,7 +316,9 @@ class PeerRuntime:
 
     def _record(self, number: int) -> None:
         fresh = records.rows(self.config.method, self.config.seed, number, self.ledger, self.config.job.members(number))
-        self.rows = pl.concat([self.rows, fresh.filter(pl.col("node") == self.config.node)])
+        mine = fresh.filter(pl.col("node") == self.config.node)
+        self.rows = pl.concat([self.rows, mine])
+        self.journal.tell("evaluation", round=number, **records.columns(mine))
         if self.measures is not None:
             self.measures = pl.concat(
                 [self.measures, records.measured(self.config.method, self.config.seed, number, self.ledger)]
@@ -344,12 +357,15 @@ class PeerRuntime:
         return self.config.folder / CHECKPOINT
 
     def _save(self, number: int) -> None:
+        self.journal.checkpoint(number)
         about = {
             "round": str(number),
             "identity": self._identity,
             "rows": self.rows.write_json(),
             "method": self.config.method,
             "pace": json.dumps(self.pace.times.history),
+            "events": str(self.journal.events),
+            "counts": self.journal.counts,
             **described({self.node.trainer.group: self._described}),
         }
         state = snapshot([self.node])
@@ -371,6 +387,8 @@ class PeerRuntime:
     def _restore(self) -> int:
         """The round of the checkpoint, 0 if there is none."""
         if not self._file.exists():
+            self.journal.open(0)
+            self.journal.tell("begin", round=0, rounds=self.a.settings.rounds, neighbours=sorted(self.a.numbers))
             if self._present(0):
                 self.node.score()
                 self._record(0)
@@ -381,6 +399,7 @@ class PeerRuntime:
                 f"{self._file} is of another configuration, or another peer's",
                 cure="Go on with the configuration it began with, or remove the file to begin again.",
             )
+        self.journal.open(int(about["events"]), about["counts"])
         if self.measures is not None and MEASURES in state:
             self.measures = unpacked(state[MEASURES])
         restore([self.node], state)

@@ -1,11 +1,14 @@
 """What a run leaves behind: its tables and its folder. Reports, pages and plots read these and nothing else."""
 
+from coterie.records.events import Event, Observer
 from coterie.records.folder import RunFolder, configuration, environment, environment_here, frozen, load, measures
+from coterie.records.journal import Channel, Journal, events
 from coterie.records.table import (
     MEASURED,
     MEASURES,
     SCHEMA,
     beside,
+    columns,
     empty,
     measured,
     read_frame,
@@ -18,12 +21,18 @@ __all__ = [
     "MEASURED",
     "MEASURES",
     "SCHEMA",
+    "Channel",
+    "Event",
+    "Journal",
+    "Observer",
     "RunFolder",
     "beside",
+    "columns",
     "configuration",
     "empty",
     "environment",
     "environment_here",
+    "events",
     "frozen",
     "load",
     "measured",

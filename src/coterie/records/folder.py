@@ -2,6 +2,7 @@
 
 config.toml          the resolved configuration
 environment.json     versions, machine, and how each job was computed
+journal.jsonl        what happened, a line for each event
 records.parquet      one row per method, seed, evaluated round and node
 measures.parquet     what else was to be measured, one row per value
 jobs/METHOD-SEED/    done.parquet, or the latest checkpoint of a job under way
@@ -29,8 +30,11 @@ from torch import Tensor
 from coterie import files
 from coterie.config.configuration import Configuration, read
 from coterie.errors import RunError
+from coterie.records.journal import FILE as JOURNAL
 from coterie.records.table import MEASURED, beside, empty, read_frame, write_frame, write_tables
 from coterie.version import __version__
+
+DAMAGED = "Remove that folder: the job then starts again from its first round."
 
 
 class RunFolder:
@@ -54,7 +58,7 @@ class RunFolder:
         if (self.path / "jobs").exists() or "jobs" in environment(self.path):
             return
         with files.disk(self.path):
-            for name in ("config.toml", "environment.json", "lock"):
+            for name in ("config.toml", "environment.json", "lock", JOURNAL):
                 (self.path / name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # someone else's file in it: it stays
                 self.path.rmdir()
@@ -104,8 +108,12 @@ class RunFolder:
         done: pl.DataFrame,
         plan: dict[str, Any],
         measures: pl.DataFrame | None = None,
+        events: int = 0,
     ) -> None:
-        """Everything needed to go on after `round`: made beside, then renamed, then the older one removed."""
+        """Everything needed to go on after `round`: made beside, then renamed, then the older one removed.
+
+        `events` is how many events of the job the journal has until then.
+        """
         folder = self.job(method, seed)
         with files.disk(self.path):
             making = folder / "making"
@@ -116,7 +124,7 @@ class RunFolder:
                 done.write_parquet(making / "rows.parquet")
                 if measures is not None:
                     measures.write_parquet(beside(making / "rows.parquet"))
-                note = {"identity": self.identity, "round": round, "plan": plan}
+                note = {"identity": self.identity, "round": round, "plan": plan, "events": events}
                 (making / "checkpoint.json").write_text(json.dumps(note))
                 _settle(making)
                 os.replace(making, folder / f"round-{round:09d}")
@@ -138,9 +146,10 @@ class RunFolder:
         found = sorted(self.job(method, seed).glob("round-*"))
         if not found:
             return None
-        with files.undamaged(found[-1], "Remove that folder: the job then starts again from its first round."):
+        with files.undamaged(found[-1], DAMAGED):
             note = json.loads((found[-1] / "checkpoint.json").read_text())
-            state = load_file(found[-1] / "state.safetensors")
+            # copied, because sums over tensors that lie askew in a file may differ in their last bits
+            state = {name: tensor.clone() for name, tensor in load_file(found[-1] / "state.safetensors").items()}
             done = pl.read_parquet(found[-1] / "rows.parquet")
             whole = note["identity"], note["round"], note["plan"]
         if whole[0] != self.identity:
@@ -151,6 +160,14 @@ class RunFolder:
                 cure="Put the original config.toml back, or start a new run.",
             )
         return whole[1], state, done, whole[2]
+
+    def journalled(self, method: str, seed: int) -> int:
+        """How many events of a job the journal had at its newest checkpoint."""
+        found = sorted(self.job(method, seed).glob("round-*"))
+        if not found:
+            return 0
+        with files.undamaged(found[-1], DAMAGED):
+            return int(json.loads((found[-1] / "checkpoint.json").read_text())["events"])
 
     def latest_measures(self, method: str, seed: int) -> pl.DataFrame | None:
         """The measures so far of the newest checkpoint of a job, if there are any."""

@@ -75,6 +75,13 @@ def measured(
     return pl.concat(frames).sort("node", nulls_last=True, maintain_order=True)
 
 
+def columns(rows: pl.DataFrame) -> dict[str, list[Any]]:
+    """Records of one job and round as an event tells them: a list for each column with anything in it, by node."""
+    told = rows.drop("method", "seed", "round")
+    found: dict[str, list[Any]] = told.select(c for c in told if c.null_count() < len(c)).to_dict(as_series=False)
+    return found
+
+
 def beside(rows: Path) -> Path:
     """Where the measures lie that belong to a file of records."""
     return rows.with_suffix(".measures.parquet")

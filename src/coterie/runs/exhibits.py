@@ -1,4 +1,4 @@
-"""Studies: the tables and figures of a paper as experiments. One file each; found by looking.
+"""Exhibits: the tables and figures of a study, each as the runs it needs and what it shows of them.
 
 A study is a function from a scale to its exhibits, by label (`figure 3a`, `table II`). An exhibit says what is to be
 run and how it is shown; it runs nothing itself, so that all runs can be kept, shared between exhibits and spread over
@@ -20,8 +20,8 @@ SCALES: tuple[str, ...] = get_args(Scale)
 
 
 @dataclass(frozen=True)
-class Harvest:
-    """What the runs of an exhibit brought, by the name of the run."""
+class Results:
+    """What came of the runs of an exhibit, by the name of the run."""
 
     records: Mapping[str, pl.DataFrame]
     measures: Mapping[str, pl.DataFrame]
@@ -37,7 +37,7 @@ class Exhibit:
     """One table or figure: what is to be run for it, and what it shows of the records."""
 
     title: str
-    show: Callable[[Harvest, Path], Iterable[Shown]]
+    show: Callable[[Results, Path], Iterable[Shown]]
     """Draws into a folder, and says what is to be seen, in order."""
     runs: Mapping[str, Configuration] = field(default_factory=dict)
     scaled: str = ""

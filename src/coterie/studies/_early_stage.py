@@ -21,7 +21,7 @@ from coterie.report.dynamics import draw_gossip
 from coterie.report.panels import DASHED, SOLID, Line, Panel, colour, draw_panels, line
 from coterie.report.sheets import Sheet
 from coterie.report.statistics import mean_ci
-from coterie.runs.exhibits import Exhibit, Harvest, Scale, Shown
+from coterie.runs.exhibits import Exhibit, Results, Scale, Shown
 from coterie.runs.gossip import on, survey
 
 Settings = Mapping[str, Any]
@@ -46,7 +46,7 @@ def steps_exhibit(scale: Scale, base: Settings, gain: Settings, he: Settings) ->
     common |= {"topology": {"name": "regular", "k": k}, "rounds": rounds, "measures": ("spread", "steps")}
     runs = {"he": Configuration(**common, methods={"he": he}), "gain": Configuration(**common, methods={"gain": gain})}
 
-    def show(found: Harvest, folder: Path) -> list[Shown]:
+    def show(found: Results, folder: Path) -> list[Shown]:
         whole = found.measures["he"].filter(pl.col("layer").is_null())
         names = {"train_step": "training", "merge_step": "merging", "total_step": "in all"}
         steps = [Line(_measured(whole, m), label, colour(i)) for i, (m, label) in enumerate(names.items())]
@@ -110,7 +110,7 @@ def assortativity_exhibit(scale: Scale) -> Exhibit:
     }[scale]
     nodes = {"smoke": 256, "laptop": 2048, "paper": 2048}[scale]
 
-    def show(_: Harvest, folder: Path) -> list[Shown]:
+    def show(_: Results, folder: Path) -> list[Shown]:
         families: dict[str, Any] = {
             "Erdős–Rényi, ⟨k⟩ = 8": lambda n, rng: _family("er", p=8 / (n - 1))(n, rng),
             "8-regular": _family("regular", k=8),
@@ -189,7 +189,7 @@ def plateau_exhibit(scale: Scale) -> Exhibit:
     """Where σ_ap comes to rest in the Gaussian model, beside σ_init·‖v_steady‖."""
     nodes, dimensions = {"smoke": (128, 20000), "laptop": (512, 20000), "paper": (4096, 20000)}[scale]
 
-    def show(_: Harvest, folder: Path) -> list[Shown]:
+    def show(_: Results, folder: Path) -> list[Shown]:
         rows = []
         for label, graph in _networks(nodes).items():
             found = simulate(graph, dimensions, 100, noise=0.001)
@@ -207,7 +207,7 @@ def mixing_exhibit(scale: Scale) -> Exhibit:
     """The time in which σ_an stabilises beside the mixing time, over families and sizes."""
     powers = {"smoke": range(5, 8), "laptop": range(5, 11), "paper": range(5, 14)}[scale]
 
-    def show(_: Harvest, folder: Path) -> list[Shown]:
+    def show(_: Results, folder: Path) -> list[Shown]:
         families: dict[str, Any] = {
             "8-regular": lambda n: _network("regular", n, 0, k=8),
             "Erdős–Rényi, ⟨k⟩ = 8": lambda n: _network("er", n, 0, p=8 / (n - 1)),
@@ -256,7 +256,7 @@ def gossip_exhibit(scale: Scale, base: Settings, gain: Settings) -> Exhibit:
     asked = {**gain, "initialiser": {"name": "gain", "estimate": "gossip"}}
     runs = {"asked": Configuration(**common, methods={"exact": gain, "by gossip": asked})}
 
-    def show(found: Harvest, folder: Path) -> list[Shown]:
+    def show(found: Results, folder: Path) -> list[Shown]:
         rounds_asked = 12
         networks = {"ER(200), ⟨k⟩ = 8": _network("er", 200, 0, p=8 / 199), "BA(200, 4)": _network("ba", 200, 0, m=4)}
         surveyed: dict[str, Gossip] = {}

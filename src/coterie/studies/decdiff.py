@@ -13,7 +13,7 @@ from coterie.report.allocation import draw_allocation
 from coterie.report.curves import plot_accuracy, plot_nodes, plot_spread
 from coterie.report.network import draw_graph
 from coterie.report.sheets import Sheet
-from coterie.runs.exhibits import Exhibit, Harvest, Scale, Shown
+from coterie.runs.exhibits import Exhibit, Results, Scale, Shown
 from coterie.studies._contenders import BASELINES, OURS, WITH_GAIN, named
 from coterie.studies._racing import (
     accuracy_sheet,
@@ -144,7 +144,7 @@ def _race(**settings: Any) -> Configuration:
     return Configuration(**settings, methods=named(NAMES) | {"cfa-ge": {"rule": {"name": "cfa_ge", "step": step}}})
 
 
-def _accuracies(found: Harvest, folder: Path) -> list[Shown]:
+def _accuracies(found: Results, folder: Path) -> list[Shown]:
     return [
         accuracy_sheet(
             "Test accuracy at the last round, mean over nodes ± 95 % interval over seeds",
@@ -155,7 +155,7 @@ def _accuracies(found: Harvest, folder: Path) -> list[Shown]:
     ]
 
 
-def _ablation(found: Harvest, folder: Path) -> list[Shown]:
+def _ablation(found: Results, folder: Path) -> list[Shown]:
     three = {m: NAMES[m] for m in ("dechetero", "decdiff", "decdiff-vt", "decdiff-rvt")}
     return [
         accuracy_sheet(
@@ -164,7 +164,7 @@ def _ablation(found: Harvest, folder: Path) -> list[Shown]:
     ]
 
 
-def _times(found: Harvest, folder: Path) -> list[Shown]:
+def _times(found: Results, folder: Path) -> list[Shown]:
     goal = of_reference("centralised")
     return [
         times_sheet(f"{name}: rounds to a share of the centralised accuracy", records, NAMES, LEVELS, goal, TIMES[name])
@@ -172,7 +172,7 @@ def _times(found: Harvest, folder: Path) -> list[Shown]:
     ]
 
 
-def _bytes(found: Harvest, folder: Path) -> list[Shown]:
+def _bytes(found: Results, folder: Path) -> list[Shown]:
     goal = of_reference("centralised")
     return [
         bytes_sheet(f"{name}: sent by a node until a share of the centralised accuracy", records, NAMES, LEVELS, goal)
@@ -180,14 +180,14 @@ def _bytes(found: Harvest, folder: Path) -> list[Shown]:
     ]
 
 
-def _pairs(found: Harvest, folder: Path) -> list[Shown]:
+def _pairs(found: Results, folder: Path) -> list[Shown]:
     pairs = [("decdiff", "dechetero"), ("decdiff-vt", "decdiff"), ("decdiff-vt", "dechetero"), ("decdiff-vt", "cfa")]
     pairs += [("dechetero", "cfa"), ("dechw", "decdiff-vt"), ("gain-decavg", "dechw"), ("variance-corrected", "dechw")]
     pairs += [("variance-corrected", "gain-decavg")]
     return [pairs_sheet("Differences in test accuracy", found.records, NAMES, pairs)]
 
 
-def _curves(found: Harvest, folder: Path, column: str, x: Any) -> list[Shown]:
+def _curves(found: Results, folder: Path, column: str, x: Any) -> list[Shown]:
     return [
         plot_accuracy(
             labelled(records, DRAWN),
@@ -200,7 +200,7 @@ def _curves(found: Harvest, folder: Path, column: str, x: Any) -> list[Shown]:
     ]
 
 
-def _boxes(found: Harvest, folder: Path) -> list[Shown]:
+def _boxes(found: Results, folder: Path) -> list[Shown]:
     return [
         plot_spread(labelled(records, NAMES), folder / f"boxes-{name.lower()}.png", reference="Centralised")
         for name, records in found.records.items()
@@ -259,7 +259,7 @@ def _disruption(scale: Scale) -> Exhibit:
     names = {"fedavg": "FedAvg", "dechetero": "DecHetero", "centralised": "Centralised"}
     run = Configuration(**settings, methods=named(names))
 
-    def show(found: Harvest, folder: Path) -> list[Shown]:
+    def show(found: Results, folder: Path) -> list[Shown]:
         records = labelled(found.records["disruption"], names)
         drawn = {"disruption.png": "test_accuracy", "disruption-merged.png": "merged_accuracy"}
         return [plot_nodes(records, folder / name, column, reference="Centralised") for name, column in drawn.items()]

@@ -13,7 +13,7 @@ from coterie.config.configuration import Configuration
 from coterie.report.curves import PALETTE, Curve, plot_accuracy
 from coterie.report.panels import DASHED, SOLID, Line, Panel, colour, draw_panels, line
 from coterie.report.statistics import methods
-from coterie.runs.exhibits import Exhibit, Harvest, Scale, Shown
+from coterie.runs.exhibits import Exhibit, Results, Scale, Shown
 from coterie.studies._contenders import BASELINES, OURS, WITH_GAIN, named
 from coterie.studies._racing import (
     absolute,
@@ -145,7 +145,7 @@ def _place(run: str) -> int:
     return 3 * list(SETS).index(name) + ("1", "0.5", "0.2").index(alpha)
 
 
-def _accuracies(tail: int, found: Harvest, folder: Path) -> list[Shown]:
+def _accuracies(tail: int, found: Results, folder: Path) -> list[Shown]:
     paper = {m: [row[_place(run)] for run in found.records] for m, row in NUMBERS["accuracy"].items()}
     frames = {_column(run): records for run, records in found.records.items()}
     rounds = "at the last round" if tail == 1 else f"over the last {tail} rounds"
@@ -153,7 +153,7 @@ def _accuracies(tail: int, found: Harvest, folder: Path) -> list[Shown]:
     return [accuracy_sheet(title, frames, NAMES, paper, last=tail)]
 
 
-def _to(found: Harvest, kind: str, goal: Any, what: str, levels: Any = None) -> list[Shown]:
+def _to(found: Results, kind: str, goal: Any, what: str, levels: Any = None) -> list[Shown]:
     sheets: list[Shown] = []
     for run, records in found.records.items():
         name, _, alpha = run.partition(" ")
@@ -166,19 +166,19 @@ def _to(found: Harvest, kind: str, goal: Any, what: str, levels: Any = None) -> 
     return sheets
 
 
-def _to_best(found: Harvest, folder: Path) -> list[Shown]:
+def _to_best(found: Results, folder: Path) -> list[Shown]:
     return _to(found, "best", of_best(list(CORE)), "a share of the accuracy of the best of the paper's methods")
 
 
-def _to_levels(found: Harvest, folder: Path) -> list[Shown]:
+def _to_levels(found: Results, folder: Path) -> list[Shown]:
     return _to(found, "absolute", absolute, "an accuracy of", LEVELS)
 
 
-def _to_own(found: Harvest, folder: Path) -> list[Shown]:
+def _to_own(found: Results, folder: Path) -> list[Shown]:
     return _to(found, "own", of_own, "a share of the method's own greatest accuracy")
 
 
-def _bytes(found: Harvest, folder: Path) -> list[Shown]:
+def _bytes(found: Results, folder: Path) -> list[Shown]:
     return [
         bytes_sheet(
             f"{_column(run)}: sent by a node until an accuracy of",
@@ -191,7 +191,7 @@ def _bytes(found: Harvest, folder: Path) -> list[Shown]:
     ]
 
 
-def _pairs(found: Harvest, folder: Path) -> list[Shown]:
+def _pairs(found: Results, folder: Path) -> list[Shown]:
     pairs = [("dechw", m) for m in ("decdiff-vt", "cfa", "dechetero")] + [("decdiff-vt", "cfa")]
     pairs += [("decdiff-vt", "dechetero"), ("dechw-lite", "dechw"), ("gain-decavg", "dechw")]
     pairs += [("variance-corrected", "dechw"), ("variance-corrected", "gain-decavg")]
@@ -206,7 +206,7 @@ def _alike(runs: Mapping[str, Configuration], scaled: str) -> Exhibit:
     names = {m: NAMES[m] for m in ("centralised", "dechetero", "decdiff-vt", "dechw", "gain-decavg", *OURS)}
     taken = {f"{name} iid": experiment.model_copy(update={"methods": named(names), "partition": "iid"})}
 
-    def show(found: Harvest, folder: Path) -> list[Shown]:
+    def show(found: Results, folder: Path) -> list[Shown]:
         (records,) = found.records.values()
         levels, title = LEVELS[name], f"{SETS[name]}, IID"
         return [
@@ -221,7 +221,7 @@ def _alike(runs: Mapping[str, Configuration], scaled: str) -> Exhibit:
 # Curves.
 
 
-def _panels(found: Harvest, names: Mapping[str, str], columns: tuple[str, ...] = ("test_accuracy",)) -> list[Panel]:
+def _panels(found: Results, names: Mapping[str, str], columns: tuple[str, ...] = ("test_accuracy",)) -> list[Panel]:
     """A panel for each column and run, a line for each method."""
     return [
         Panel(
@@ -245,29 +245,29 @@ def _style(place: int) -> Any:
     return SOLID if place < len(PALETTE) else DASHED
 
 
-def _curves(found: Harvest, folder: Path) -> list[Shown]:
+def _curves(found: Results, folder: Path) -> list[Shown]:
     name = next(iter(found.records)).partition(" ")[0]
     names = {**CORE, **{m: NAMES[m] for m in ("gain-decavg", "variance-corrected")}}
     panels = _panels(found, names, ("test_accuracy", "test_loss"))
     return [draw_panels(panels, folder / f"curves-{name}.png", columns=len(found.records))]
 
 
-def _start(found: Harvest, folder: Path) -> list[Shown]:
+def _start(found: Results, folder: Path) -> list[Shown]:
     names = {"decavg": "DecHomo", "dechetero": "DecHetero", "dechw": "DecHW"}
     return [draw_panels(_panels(found, names), folder / "common-start.png", columns=3)]
 
 
-def _star(found: Harvest, folder: Path) -> list[Shown]:
+def _star(found: Results, folder: Path) -> list[Shown]:
     names = {"dechw": "DecHW", "dechw-star": "DecHW*", "dechw-lite": "DecHW from training's gradients"}
     return [draw_panels(_panels(found, names), folder / "star.png", columns=3)]
 
 
-def _fresh(found: Harvest, folder: Path) -> list[Shown]:
+def _fresh(found: Results, folder: Path) -> list[Shown]:
     names = {"dechw": "accumulated", "dechw-exponential": "exponential", "dechw-none": "not accumulated"}
     return [draw_panels(_panels(found, names), folder / "accumulation.png", columns=3)]
 
 
-def _by_bytes(found: Harvest, folder: Path) -> list[Shown]:
+def _by_bytes(found: Results, folder: Path) -> list[Shown]:
     return [
         plot_accuracy(
             labelled(records, DRAWN),
@@ -292,7 +292,7 @@ def _looked_into(
 
 
 def _curvature(scaled: str, runs: Mapping[str, Configuration]) -> Exhibit:
-    def show(found: Harvest, folder: Path) -> list[Shown]:
+    def show(found: Results, folder: Path) -> list[Shown]:
         lines = _by_node(found, "h_norm", 5)
         panel = Panel("Norm of the Gauss–Newton diagonal", lines, y="‖h‖ before it is normalised")
         return [draw_panels([panel], folder / "curvature.png")]
@@ -303,7 +303,7 @@ def _curvature(scaled: str, runs: Mapping[str, Configuration]) -> Exhibit:
 
 
 def _trace(scaled: str, runs: Mapping[str, Configuration]) -> Exhibit:
-    def show(found: Harvest, folder: Path) -> list[Shown]:
+    def show(found: Results, folder: Path) -> list[Shown]:
         lines = _by_node(found, "h_element", 10)
         total = sum(one.curve.mean for one in lines)
         shares = [replace(o, curve=o.curve._replace(mean=o.curve.mean / total)) for o in lines]
@@ -321,7 +321,7 @@ def _trace(scaled: str, runs: Mapping[str, Configuration]) -> Exhibit:
     )
 
 
-def _by_node(found: Harvest, measure: str, nodes: int) -> list[Line]:
+def _by_node(found: Results, measure: str, nodes: int) -> list[Line]:
     told = next(iter(found.measures.values())).filter(pl.col("measure") == measure, pl.col("round") > 0)
     lines = []
     for i in range(nodes):
@@ -341,7 +341,7 @@ def _spread(scaled: str, runs: Mapping[str, Configuration]) -> Exhibit:
         "variance-corrected": "variance-corrected merge",
     }
 
-    def show(found: Harvest, folder: Path) -> list[Shown]:
+    def show(found: Results, folder: Path) -> list[Shown]:
         measured = next(iter(found.measures.values())).filter(
             pl.col("measure") == "sigma_ap_merged", pl.col("layer").is_not_null()
         )
@@ -376,7 +376,7 @@ def _anchors(scale: Scale, runs: Mapping[str, Configuration], scaled: str) -> Ex
         for run, e in runs.items()
     }
 
-    def show(found: Harvest, folder: Path) -> list[Shown]:
+    def show(found: Results, folder: Path) -> list[Shown]:
         paper = {
             m: [row[("1", "0.5", "0.2").index(r.partition(" ")[2])] for r in found.records]
             for m, row in NUMBERS["anchors"].items()

@@ -12,7 +12,7 @@ from coterie.config.configuration import Configuration
 from coterie.report.curves import AXES
 from coterie.report.panels import DASHED, SOLID, Line, Panel, colour, draw_panels, line, shade
 from coterie.report.sheets import Sheet
-from coterie.runs.exhibits import Exhibit, Harvest, Scale, Shown
+from coterie.runs.exhibits import Exhibit, Results, Scale, Shown
 from coterie.studies._early_stage import (
     assortativity_exhibit,
     gossip_exhibit,
@@ -153,7 +153,7 @@ def _growth(
         runs[f"he {n}"] = Configuration(**common, rounds=rounds[n], methods={"he": HE})
         runs[f"gain {n}"] = Configuration(**common, rounds=min(with_gain, rounds[n]), methods={"gain": GAIN})
 
-    def show(found: Harvest, folder: Path) -> list[Shown]:
+    def show(found: Results, folder: Path) -> list[Shown]:
         level = 0.9 * _height(found.records[f"he {sizes[0]}"])
         times = {s: [leaving_times(found.records[f"{s} {n}"], level) for n in sizes] for s in ("he", "gain")}
         fits = {s: exponent(sizes, times[s]) for s in times}
@@ -209,7 +209,7 @@ def _failing(scale: Scale) -> Exhibit:
         for p in chances
     }
 
-    def show(found: Harvest, folder: Path) -> list[Shown]:
+    def show(found: Results, folder: Path) -> list[Shown]:
         panels = [
             Panel(
                 f"Each of the {what} works with probability p",
@@ -235,7 +235,7 @@ def _failing(scale: Scale) -> Exhibit:
     )
 
 
-def _pairs(found: Harvest, runs: Sequence[tuple[str, str]]) -> list[Line]:
+def _pairs(found: Results, runs: Sequence[tuple[str, str]]) -> list[Line]:
     """Solid with the gain, dashed without, a colour for each run."""
     return [
         line(found.records[run].filter(pl.col("method") == m), label if m == "gain" else "", shade(i, len(runs)), style)
@@ -259,7 +259,7 @@ def _misjudged(scale: Scale) -> Exhibit:
     methods = {name: {**GAIN, "initialiser": {"name": "gain", "factor": f}} for name, f in factors.items()}
     runs = {"guess": Configuration(**base, methods={"he": HE, **methods})}
 
-    def show(found: Harvest, folder: Path) -> list[Shown]:
+    def show(found: Results, folder: Path) -> list[Shown]:
         records = found.records["guess"]
         he = line(records.filter(pl.col("method") == "he"), "He alone", "#555555", DASHED)
 
@@ -299,7 +299,7 @@ def _start(scale: Scale) -> Exhibit:
     }
     runs = {"start": Configuration(**base, methods=methods)}
 
-    def show(found: Harvest, folder: Path) -> list[Shown]:
+    def show(found: Results, folder: Path) -> list[Shown]:
         lines = []
         for i, m in enumerate(methods):
             mine = found.records["start"].filter(pl.col("method") == m)
@@ -374,7 +374,7 @@ def _bounded(scale: Scale, title: str, cases: Mapping[str, Mapping[str, Any]], x
         epochs = max(5, _pick(scale, 1500, 6000, 200000) * case["batch_size"] // (case["nodes"] * case["items"]))
         bounds[label] = Configuration(**pooled, rounds=epochs, methods={"centralised": CENTRAL})
 
-    def show(found: Harvest, folder: Path) -> list[Shown]:
+    def show(found: Results, folder: Path) -> list[Shown]:
         axis: Any = x
         lines = [line(found.records[c], c, shade(i, len(cases)), x=axis) for i, c in enumerate(cases)]
         best = {c: _best(found.records[f"{c}, pooled"]) for c in cases}

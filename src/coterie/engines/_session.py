@@ -1,0 +1,208 @@
+"""What a runner says to any engine: carry out this job. And how engines do that whose nodes go round by round."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie import records
+from coterie.config.configuration import Configuration, Method
+from coterie.job import Job, Ledger
+from coterie.mail.traffic import Traffic
+from coterie.records.journal import Channel
+
+CHECKPOINT_SECONDS = 15.0
+"""At most this much work is lost to a sudden end (more, if writing a checkpoint is slow: see `CheckpointClock`)."""
+LISTED = 1000
+"""How many links that are down in a round are listed; of more only the number is told."""
+TRAFFIC = "traffic/"
+"""Where a checkpoint has the messages that were not told yet."""
+
+
+@dataclass(frozen=True)
+class JobRun:
+    """One job to be carried out, and all that a session needs to know for it."""
+
+    method: str
+    seed: int
+    settings: Method
+    job: Job
+    experiment: Configuration
+    """All of the run, for processes that read it anew."""
+    folder: records.RunFolder | None
+    """Where the run is kept, if it is."""
+    channel: Channel
+    """Takes the job's events."""
+    stopping: Callable[[], bool]
+    """Whether the run is to end after the present round."""
+
+
+@dataclass
+class Outcome:
+    """What a job has brought so far."""
+
+    rows: pl.DataFrame
+    measures: pl.DataFrame | None = None
+
+
+class Session(ABC):
+    """A running engine."""
+
+    estimates: ClassVar[bool] = False
+    """Whether its nodes find out the gain for themselves before the first round, if they are to."""
+
+    @abstractmethod
+    def run(self, task: JobRun) -> Outcome:
+        """Carry out a job, from its checkpoint if there is one; `KeyboardInterrupt` if it is stopped before its end."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what is held."""
+
+
+class Engine(ABC):
+    """Where the nodes live: a frozen dataclass whose fields are the settings."""
+
+    @abstractmethod
+    def open(self) -> Session:
+        """Start what computes."""
+
+
+class StepwiseSession(Session):
+    """A session whose nodes go round by round together, so that checkpoints are taken of all of them between rounds."""
+
+    ledger: Ledger
+    traffic: Traffic
+    """Counts what is sent; a new one for each job, made by `begin`."""
+    active: NDArray[np.bool_] | None
+    """Which arcs carry messages in the present round, set by `round`; None: all."""
+
+    @property
+    @abstractmethod
+    def plan(self) -> dict[str, Any]:
+        """The choices this session made for the present job (workers, stacking): recorded, and kept on resume."""
+
+    @abstractmethod
+    def begin(self, job: Job, plan: dict[str, Any] | None = None) -> None:
+        """Lay out a job and draw its starting models; `plan` are the choices of the run that is resumed."""
+
+    @abstractmethod
+    def evaluate(self) -> None:
+        """Measure every node's model as it is."""
+
+    @abstractmethod
+    def round(self, number: int, evaluate: bool) -> None:
+        """One round of the protocol; with `evaluate`, models are measured after their training and after the merge."""
+
+    @abstractmethod
+    def snapshot(self) -> dict[str, Tensor]:
+        """All state between rounds."""
+
+    @abstractmethod
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go back to a snapshot."""
+
+    @final
+    def run(self, task: JobRun) -> Outcome:
+        """Round after round, with a checkpoint now and then."""
+        last, found = self._begin(task)
+        rounds, evaluated = task.settings.rounds, set(task.settings.evaluated())
+        clock = CheckpointClock(CHECKPOINT_SECONDS)
+        for number in range(last + 1, rounds + 1):
+            try:
+                self.round(number, number in evaluated)
+            except Exception:  # the models are spoilt in the middle of a round: keep the records, not the models
+                if task.folder:
+                    task.folder.keep_rows(task.method, task.seed, found.rows, found.measures)
+                raise
+            self._tell(task, number, found, number in evaluated)
+            if task.folder and number < rounds and (task.stopping() or clock.due()):
+                with clock:
+                    self._checkpoint(task, task.folder, number, found)
+            if task.stopping() and number < rounds:
+                raise KeyboardInterrupt
+        return found
+
+    def _begin(self, task: JobRun) -> tuple[int, Outcome]:
+        """The round of the checkpoint, 0 if there is none, and what there is of records."""
+        method, seed, job, folder = task.method, task.seed, task.job, task.folder
+        kept = folder.latest(method, seed) if folder else None
+        about = {"rounds": task.settings.rounds, "nodes": job.roster.nodes}
+        if folder and kept:
+            last, state, rows, plan = kept
+            task.channel.live("begin", round=last, **about)
+            self.begin(job, plan)
+            told = {name.removeprefix(TRAFFIC): state.pop(name) for name in list(state) if name.startswith(TRAFFIC)}
+            self.traffic.restore(told)
+            self.restore(state)
+            return last, Outcome(rows, folder.latest_measures(method, seed))
+        task.channel.tell("begin", round=0, **about)
+        self.begin(job)
+        self.evaluate()
+        found = Outcome(records.empty(), pl.DataFrame(schema=records.MEASURES) if task.settings.measures else None)
+        self._record(task, 0, found)
+        if folder:
+            folder.note_plan(method, seed, self.plan)
+        return 0, found
+
+    def _tell(self, task: JobRun, number: int, found: Outcome, evaluated: bool) -> None:
+        """Write down what a round has brought."""
+        if task.job.faults.fails:
+            self._tell_faults(task, number)
+        if evaluated:
+            self._record(task, number, found)
+            still = None if task.job.network.changes else task.job.graph(number)
+            task.channel.tell("exchange", round=number, **self.traffic.take(still))
+        task.channel.tell("round", round=number)
+
+    def _record(self, task: JobRun, number: int, found: Outcome) -> None:
+        about = (task.method, task.seed, number, self.ledger, task.job.members(number))
+        fresh = records.rows(*about)
+        found.rows = pl.concat([found.rows, fresh])
+        if found.measures is not None:
+            found.measures = pl.concat([found.measures, records.measured(*about)])
+        task.channel.tell("evaluation", round=number, **records.columns(fresh))
+
+    def _tell_faults(self, task: JobRun, number: int) -> None:
+        """Who fails or is away in this round, and which links fail between those who are there."""
+        graph = task.job.graph(number)
+        up = task.job.faults.up(graph, number)
+        lost = np.zeros(0, np.int64)
+        if self.active is not None:
+            once = graph.directed | (graph.sources < graph.targets)
+            lost = np.flatnonzero(~self.active & up[graph.sources] & up[graph.targets] & once)
+        if up.all() and not len(lost):
+            return
+        pairs = np.stack([graph.sources[lost], graph.targets[lost]], 1) if len(lost) <= LISTED else None
+        down = {} if pairs is None else {"down": pairs.tolist()}
+        task.channel.tell("fault", round=number, nodes=np.flatnonzero(~up).tolist(), links=len(lost), **down)
+
+    def _checkpoint(self, task: JobRun, folder: records.RunFolder, number: int, found: Outcome) -> None:
+        with task.channel.sealed("checkpoint", round=number):
+            state = self.snapshot() | {TRAFFIC + name: counts for name, counts in self.traffic.state().items()}
+            about = (task.method, task.seed, number, state, found.rows, self.plan, found.measures)
+            folder.checkpoint(*about, events=task.channel.count)
+
+
+class CheckpointClock:
+    """Says when a checkpoint is due: every so many seconds, but never more than a tenth of the time."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.cost, self.last = seconds, 0.0, time.monotonic()
+
+    def due(self) -> bool:
+        """Whether enough time has passed since the last one."""
+        return time.monotonic() - self.last >= max(self.seconds, 10 * self.cost)
+
+    def __enter__(self) -> None:
+        self.started = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self.last = time.monotonic()
+        self.cost = self.last - self.started

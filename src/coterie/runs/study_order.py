@@ -1,0 +1,55 @@
+"""What a user asks of a study: which exhibits, at which scale, with which seeds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coterie.config.configuration import Configuration
+from coterie.errors import ConfigError
+from coterie.parts import find, unknown
+from coterie.runs.exhibits import SCALES, Exhibit, matching
+from coterie.runs.task_store import Task
+
+AGAIN = "Mend it, then say the same command again: runs that are done are kept."
+"""The cure for what stops a study."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a user asked of a study."""
+
+    study: str
+    scale: str = "laptop"
+    figures: Sequence[str] = ()
+    tables: Sequence[str] = ()
+    seeds: tuple[int, ...] | None = None
+    """Instead of the scale's own."""
+    data_dir: str | None = None
+    jobs: int = 0
+    """How many tasks are run at a time; 0: as many as there are cores."""
+
+    def __post_init__(self) -> None:
+        if self.jobs < 0:
+            raise ConfigError("jobs", expected="at least 0", got=self.jobs)
+
+    def exhibits(self) -> dict[str, Exhibit]:
+        """The exhibits asked for."""
+        if self.scale not in SCALES:
+            raise unknown("scale", self.scale, SCALES)
+        made: dict[str, Exhibit] = find("studies", self.study).make()(self.scale)
+        chosen, missing = matching(made, self.figures, self.tables)
+        if missing:
+            kind, _, name = missing[0].partition(" ")
+            known = [k.removeprefix(f"{kind} ") for k in made if k.startswith(f"{kind} ")]
+            raise unknown(
+                f"{kind} of the study {self.study}", name, known, f"`coterie show study {self.study}` shows all."
+            )
+        return {label: made[label] for label in chosen}
+
+    def tasks(self, run: str, experiment: Configuration) -> dict[tuple[str, int], Task]:
+        """The tasks of a run, by method and seed."""
+        seeds = self.seeds or experiment.seeds
+        return {
+            (method, seed): Task(f"{run}: {method}, seed {seed}", settled.model_copy(update={"seeds": (seed,)}))
+            for seed in seeds
+            for method, settled in experiment.resolved.items()
+        }
