@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from coterie import records
 from coterie.records import Event
 from coterie.runs import runner
 from coterie.runs.experiment import Experiment
@@ -46,6 +47,14 @@ def timeless(frame: pl.DataFrame) -> pl.DataFrame:
 def assert_same(left: pl.DataFrame, right: pl.DataFrame) -> None:
     """Equal to the last bit, times aside."""
     assert_frame_equal(timeless(left), timeless(right), check_exact=True)
+
+
+def happened(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    """The events of a run in order, without what a clock said."""
+    return [
+        (event.name, {key: value for key, value in event.data.items() if not key.endswith("_seconds")})
+        for event in records.events(folder)
+    ]
 
 
 class At:

@@ -18,10 +18,11 @@ import polars as pl
 import pytest
 
 from coterie import records
+from coterie.engines import CheckpointClock
 from coterie.errors import RunError
 from coterie.runs import runner
 from driving import light
-from small import LOOP, SMALL, At, Noted, assert_same, interrupt, interrupted, small, timeless
+from small import LOOP, SMALL, At, Noted, assert_same, happened, interrupt, interrupted, small, timeless
 
 DRIVER = """
 import json, multiprocessing, os, signal, sys, time
@@ -91,14 +92,18 @@ def alive(process: int) -> bool:
 # Killed.
 
 
-def test_a_run_killed_again_and_again_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
+def test_a_run_killed_again_and_again_ends_as_if_nothing_had_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = {"methods": ["decavg", "dechw"], "rounds": 20, "links": 0.7, "keep_optimiser": True, "evaluate": "log"}
     rng = random.Random()
     moments = [(r, rng.random() * 0.03) for r in (1, 7, 14, 1004)]
     ends = killed(tmp_path, settings, moments)
     assert [code for _, code in ends] == [-signal.SIGKILL] * len(moments)
     assert ends[-1][0] < 2000
-    assert_same(runner.resume(tmp_path / "x"), small(**settings).run())
+    monkeypatch.setattr(CheckpointClock, "due", lambda self: True)
+    assert_same(runner.resume(tmp_path / "x"), small(**settings).run(tmp_path / "straight"))
+    assert happened(tmp_path / "x") == happened(tmp_path / "straight")
     left = [p.name for p in tmp_path.glob("x/**/*") if p.name.startswith((".", "making", "round"))]
     assert left == []
 

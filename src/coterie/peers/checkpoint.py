@@ -20,7 +20,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, str], dict[str, Tensor], pl.D
     with files.undamaged(path, "Remove it: the peer then begins again with its first round."):
         with safe_open(path, "pt") as file:
             about: dict[str, str] = file.metadata()
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            state = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         rows = pl.read_json(about["rows"].encode(), schema=records.SCHEMA)
         int(about["round"]), about["identity"]
     return about, state, rows

@@ -388,7 +388,9 @@ class PeerRuntime:
         """The round of the checkpoint, 0 if there is none."""
         if not self._file.exists():
             self.journal.open(0)
-            self.journal.tell("begin", round=0, rounds=self.a.settings.rounds, neighbours=sorted(self.a.numbers))
+            self.journal.tell(
+                "begin", round=0, rounds=self.config.settings.rounds, neighbours=sorted(self.config.numbers)
+            )
             if self._present(0):
                 self.node.score()
                 self._record(0)

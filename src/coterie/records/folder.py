@@ -92,12 +92,16 @@ class RunFolder:
         """A job's records, and its measures if there are any, are complete: its checkpoints may go."""
         with files.disk(self.path):
             write_tables(self.job(method, seed) / "done.parquet", done, measures)
-            broken = self.job(method, seed) / "broken.parquet"
-            for file in (broken, beside(broken)):
-                file.unlink(missing_ok=True)
-            for old in [*self.job(method, seed).glob("round-*"), *self.job(method, seed).glob("making")]:
-                shutil.rmtree(old)
+            self.tidy(method, seed)
             self.collect()
+
+    def tidy(self, method: str, seed: int) -> None:
+        """Remove what a finished job needs no more; the process that finished it may have ended before."""
+        folder = self.job(method, seed)
+        for file in (folder / "broken.parquet", beside(folder / "broken.parquet")):
+            file.unlink(missing_ok=True)
+        for old in [*folder.glob("round-*"), *folder.glob("making")]:
+            shutil.rmtree(old)
 
     def checkpoint(
         self,

@@ -56,7 +56,11 @@ def _read(line: bytes) -> Event | None:
 
 def merge(out: Path, folders: Mapping[int, Path]) -> None:
     """Write one journal of those of peers, by the number that each node is to have."""
-    found = [replace(e, data={**e.data, "node": node}) for node, each in folders.items() for e in events(each)]
+    found = [
+        replace(event, data={**event.data, "node": [node] if event.name == "evaluation" else node})
+        for node, folder in folders.items()
+        for event in events(folder)
+    ]
     journal = Journal(out)
     for event in sorted(found, key=lambda event: event.time):
         journal.write(event)

@@ -68,6 +68,9 @@ class _Runner:
                 return self._all(jobs, jobs)
         with self.folder.lock(), contextlib.closing(self.channel):
             left = [j for j in jobs if not self.folder.finished(*j)]
+            with files.disk(self.folder.path):
+                for job in set(jobs) - set(left):
+                    self.folder.tidy(*job)
             kept: dict[JobKey | None, int] = {job: self.folder.journalled(*job) for job in left}
             self.channel.journal = Journal(self.folder.path, kept)
             self._all(jobs, left)
@@ -160,7 +163,8 @@ def _how_it_ends(channel: Channel) -> Iterator[None]:
             how = "interrupted"
         elif isinstance(error, DivergedError):
             how = "diverged"
-        why = {} if how == "interrupted" else {"error": str(error) or type(error).__name__}
+        said = " ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
+        why = {} if how == "interrupted" else {"error": said}
         with contextlib.suppress(CoterieError):  # a full disk may be what went wrong
             channel.tell("end", how=how, **why)
         raise

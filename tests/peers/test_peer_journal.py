@@ -1,0 +1,152 @@
+"""Peers' journals: each keeps its own, goes on with it from its checkpoint, and a run has them all together."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from coterie import records
+from coterie.mail.pace import Timing
+from coterie.net.status import NeighbourStatus, Status
+from coterie.peers import deployment
+from coterie.peers.journal import PeerJournal
+from coterie.peers.runtime import PeerRuntime
+from coterie.runs.experiment import Experiment
+from peering import MODEL, TINY, cancelled, given, run, together, until
+from small import Noted
+
+
+def told(folder: Path, *without: str) -> list[tuple[str, Any]]:
+    return [(e.name, e.get("round")) for e in records.events(folder) if e.name not in without]
+
+
+def test_a_peer_tells_every_event_once_and_in_order(tmp_path: Path) -> None:
+    crew = given(tmp_path, rounds=2, evaluate=2)
+    rows = run(together(crew))
+    for node, a in enumerate(crew):
+        found = records.events(a.folder)
+        assert told(a.folder, "fault") == [
+            ("begin", 0),
+            ("evaluation", 0),
+            ("round", 1),
+            ("checkpoint", 1),
+            ("evaluation", 2),
+            ("exchange", 2),
+            ("round", 2),
+            ("checkpoint", 2),
+            ("end", 2),
+        ]
+        assert {(e.job, e["peer"]) for e in found} == {(("decavg", 0), f"node-{node}")}
+        assert all(e["node"] == ([node] if e.name == "evaluation" else node) for e in found)
+        (exchange,) = (e for e in found if e.name == "exchange")
+        assert exchange["neighbours"] == [f"node-{i}" for i in range(3) if i != node]
+        assert exchange["received"] == [2, 2]
+        assert min(exchange["received_bytes"]) >= 2 * 4 * MODEL  # and framing
+        last = next(e for e in found if e.name == "evaluation" and e["round"] == 2)
+        assert last["test_accuracy"] == rows.filter(node=node, round=2)["test_accuracy"].to_list()
+
+
+def test_peers_that_stop_and_go_on_have_a_journal_as_if_nothing_had_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"rounds": 4, "evaluate": 4}
+    straight, broken = given(tmp_path / "straight", **settings), given(tmp_path / "broken", **settings)
+    run(together(straight))
+
+    async def stop() -> None:
+        reached: list[PeerRuntime] = []
+
+        async def halting(self: PeerRuntime, *args: Any) -> Any:
+            if self.status.round == 3:
+                reached.append(self)
+                await asyncio.Event().wait()
+            return await receive(self, *args)
+
+        receive = PeerRuntime.receive
+        with monkeypatch.context() as patch:
+            patch.setattr(PeerRuntime, "receive", halting)
+            tasks = [asyncio.create_task(PeerRuntime(a).go()) for a in broken]
+            await until(lambda: len(reached) == 3)
+            await cancelled(tasks)
+
+    run(stop())
+    assert [records.events(a.folder)[-1]["how"] for a in broken] == ["interrupted"] * 3
+    run(together(broken))
+    for a, b in zip(straight, broken, strict=True):
+        assert told(b.folder, "fault") == told(a.folder, "fault")
+        (exchange,) = (e for e in records.events(b.folder) if e.name == "exchange")
+        assert min(exchange["received"]) >= 4  # what came before the stop is counted
+
+
+def test_neighbours_who_are_gone_or_late_or_talk_rubbish_are_faults(tmp_path: Path) -> None:
+    status = Status("me", method="decavg", seed=0)
+    status.neighbours = {name: NeighbourStatus(name, alive=True) for name in ("a", "b")}
+    journal = PeerJournal(tmp_path, 0, status, None)  # type: ignore[arg-type]
+    journal.open(0)
+    journal.round(1, False)
+    status.neighbours["a"].alive = False
+    status.neighbours["b"].missed += 1
+    journal.round(2, False)
+    status.neighbours["a"].alive = True
+    status.neighbours["b"].refuse("damaged")
+    status.neighbours["b"].refuse("damaged")
+    journal.round(3, False)
+    journal.round(4, False)
+    journal.close()
+    faults = [e for e in records.events(tmp_path) if e.name == "fault"]
+    common = {"method": "decavg", "seed": 0, "peer": "me", "node": 0}
+    assert [e.data for e in faults] == [
+        {**common, "round": 2, "gone": ["a"], "missed": ["b"]},
+        {**common, "round": 3, "back": ["a"], "refused": {"b": {"damaged": 2}}},
+    ]
+
+
+def test_a_peer_whose_disk_takes_no_journal_trains_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = given(tmp_path)
+
+    def full(self: records.Journal, line: bytes) -> None:
+        raise OSError(28, "full")
+
+    monkeypatch.setattr(records.Journal, "_append", full)
+    rows = run(together(crew))
+    assert rows["round"].max() == 3
+    assert (crew[0].folder / "log.jsonl").read_text().count("the journal has gaps") == 1
+
+
+def test_collected_peers_have_one_journal(tmp_path: Path) -> None:
+    crew = given(tmp_path, {"timing": Timing(deadline=60)})
+    run(together(crew))
+    for a in crew:
+        (a.folder / "config.toml").write_text(records.frozen(a.settings))
+    deployment.collect([a.home.path for a in crew], tmp_path / "all")
+    ends = [(e["node"], e["how"]) for e in records.events(tmp_path / "all") if e.name == "end"]
+    assert sorted(ends) == [(0, "done"), (1, "done"), (2, "done")]
+    measured = [e["node"] for e in records.events(tmp_path / "all") if e.name == "evaluation" and e["round"] == 3]
+    assert sorted(measured) == [[0], [1], [2]]
+
+
+def test_a_fleet_has_the_runners_events_and_those_of_its_peers(tmp_path: Path) -> None:
+    noted = Noted()
+    frame = Experiment(**TINY, engine={"name": "peer", "wait": 30.0}).run(tmp_path / "x", [noted])
+    found = records.events(tmp_path / "x")
+    own = [e for e in found if "peer" not in e.data]
+    assert [(e.name, e.job) for e in own if e.name in ("begin", "end")] == [
+        ("begin", None),
+        ("begin", ("decavg", 0)),
+        ("end", ("decavg", 0)),
+        ("end", None),
+    ]
+    for node in range(3):
+        mine = [e for e in found if e.get("peer") == f"node-{node}"]
+        assert [e["round"] for e in mine if e.name == "round"] == [1, 2, 3]
+        assert [e["how"] for e in mine if e.name == "end"] == ["done"]
+    rows = pl.concat(pl.DataFrame(e.data) for e in found if e.name == "evaluation").select("round", "node", "test_loss")
+    assert rows.sort("round", "node").equals(frame.select("round", "node", "test_loss").sort("round", "node"))
+    assert not [e for e in found if e.name == "peers"]
+    assert noted.named("peers")
+    assert {e["node"] for e in noted.named("round")} == {0, 1, 2}  # observers see what the peers tell
+    last = noted.named("evaluation")[-1]
+    assert last["node"] == [0, 1, 2]
+    assert [e.name for e in noted.events if "peer" not in e.data][-2:] == ["end", "end"]
