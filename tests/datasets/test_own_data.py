@@ -4,6 +4,7 @@ import gzip
 import os
 import pickle
 import struct
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from coterie.datasets import Dataset
-from coterie.datasets.own import _set_aside
 from coterie.errors import ConfigError, CoterieError, DataError
 from coterie.parts import find
 
@@ -229,7 +229,10 @@ def test_the_test_part_is_the_same_each_time_and_under_any_name(tmp_path: Path) 
 def test_the_parts_are_disjoint_complete_and_never_empty(numbers: list[int], share: float) -> None:
     y = torch.tensor(numbers)
     x = torch.arange(len(y), dtype=torch.float32)[:, None]
-    (train_x, train_y), (test_x, test_y) = _set_aside(Path("mine"), x, y, share)
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(Path(folder) / "mine.npz", x=x, y=y)
+        data = load(Path(folder), "mine.npz", test=share)
+    train_x, train_y, test_x, test_y = data.train_x, data.train_y, data.test_x, data.test_y
     assert sorted([*train_x.flatten().tolist(), *test_x.flatten().tolist()]) == x.flatten().tolist()
     assert len(train_y) > 0
     assert len(test_y) > 0

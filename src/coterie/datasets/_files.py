@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from rich.console import Console
@@ -135,11 +135,6 @@ def download(source: Source, target: Path) -> None:
     raise OSError("; ".join(failures))
 
 
-def open_url(url: str) -> Any:
-    """The open response of a server; on its own so that a test can stand in for the network."""
-    return urllib.request.urlopen(urllib.request.Request(url, headers={"User-Agent": "coterie"}), timeout=30)
-
-
 def _reason(why: object) -> str:
     return " ".join(str(why).split()) or type(why).__name__
 
@@ -153,9 +148,10 @@ def _copy(url: str, target: Path) -> str:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     digest = hashlib.md5(usedforsecurity=False)
+    request = urllib.request.Request(url, headers={"User-Agent": "coterie"})
     with (
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
-        open_url(url) as response,
+        urllib.request.urlopen(request, timeout=30) as response,
         target.open("wb") as file,
     ):
         length = response.headers.get("Content-Length")
