@@ -394,7 +394,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_of_run_knows_the_parts_that_were_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--help"]) == 0
     plain = capsys.readouterr().out
-    assert all(flags._dashed(field) in plain for field in Experiment.model_fields)
+    assert all(f"--{field.replace('_', '-')}" in plain for field in Experiment.model_fields)
     assert "--rule.theta INT" not in plain
     assert main(["run", "--rule", "dechw", "--partition", "zipf", "--help"]) == 0
     out = capsys.readouterr().out

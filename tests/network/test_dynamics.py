@@ -10,11 +10,10 @@ from cyclopts import App
 
 from coterie.app.dynamics_view import dynamics_command
 from coterie.errors import CoterieError, GraphError
-from coterie.network.dynamics import Dynamics, _noise, _quantiles, simulate
+from coterie.network.dynamics import Dynamics, simulate
 from coterie.network.estimates import under_outages
 from coterie.network.graph import Graph, draw
 from coterie.parts import find
-from coterie.randomness import generator
 from coterie.report.dynamics import draw_dynamics
 
 LINKS = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (0, 4)]
@@ -226,12 +225,19 @@ def test_the_same_seed_gives_the_same_numbers_and_columns_are_apart() -> None:
 
 
 def test_noise_is_normal() -> None:
-    drawn = np.asarray(_noise((500, 801), _quantiles(0.1), generator(0, "test")), np.float64)  # type: ignore[arg-type]
-    assert drawn.shape == (500, 801)
-    assert abs(drawn.mean()) < 5e-4
-    assert drawn.std() == pytest.approx(0.1, rel=5e-3)
-    assert ((drawn / 0.1) ** 4).mean() == pytest.approx(3, rel=0.02)
-    assert abs(np.corrcoef(drawn[:-1].ravel(), drawn[1:].ravel())[0, 1]) < 0.01
+    """Two nodes that start at zero: after a round they are noise, and E|a − b| / 2 = σ / √π of no other law."""
+    found = simulate(make("line", 2), 400_000, 1, noise=0.1, init=1e-12)
+    assert found.across_parameters[1] == pytest.approx(0.1, rel=3e-3)
+    assert found.across_nodes[1] == pytest.approx(0.1 / math.sqrt(math.pi), rel=3e-3)
+
+
+def test_noise_of_one_round_tells_nothing_of_the_next() -> None:
+    """What two nodes share is a walk whose variance grows by σ² / 2 a round; what sets them apart stays as it is."""
+    found = simulate(make("line", 2), 100_000, 20, noise=0.1, init=1e-12)
+    rounds = np.arange(1, 21)
+    shared = found.across_parameters[1:] ** 2 - 0.1**2 / 2  # less the part that sets them apart
+    np.testing.assert_allclose(shared, rounds * 0.1**2 / 2, rtol=0.02)
+    np.testing.assert_allclose(found.across_nodes[1:], 0.1 / math.sqrt(math.pi), rtol=0.01)
 
 
 @pytest.mark.parametrize("wrong", [{"dimensions": 0}, {"rounds": 0}, {"noise": -1.0}, {"init": 0.0}])

@@ -259,12 +259,18 @@ def test_diameter_is_that_of_networkx(graph: Graph) -> None:
     assert graph.diameter() == nx.diameter(graph.to_networkx())
 
 
-def test_diameter_in_blocks_and_by_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("first", [0, 700])
+def test_diameter_of_a_network_too_dense_for_one_pass(first: int) -> None:
+    """A clique with two tails, which are searched either first or last: all else is much nearer together."""
+    clique = [n for n in range(710) if not first <= n < first + 10]
+    tails = [*itertools.pairwise(range(first, first + 5)), *itertools.pairwise(range(first + 5, first + 10))]
+    held = [(clique[0], first), (clique[1], first + 5)]
+    assert Graph.from_edges(710, [*itertools.combinations(clique, 2), *tails, *held]).diameter() == 11
+
+
+def test_diameter_of_plain_and_of_large_networks() -> None:
     order = [*range(0, 100, 2), *range(100, 150), *range(1, 100, 2)]  # a line whose last nodes stand in the middle
-    centred = Graph.from_edges(150, list(itertools.pairwise(order)))
-    assert centred.diameter() == 149
-    monkeypatch.setattr("coterie.network.graph._WORDS", 1)
-    assert centred.diameter() == 149
+    assert Graph.from_edges(150, list(itertools.pairwise(order))).diameter() == 149
     assert make("line", 150).diameter() == 149
     assert make("complete", 300).diameter() == 1
     assert make("er", 600, p=0.2).diameter() == 2

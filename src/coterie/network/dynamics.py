@@ -130,17 +130,17 @@ def simulate(
     fails = links * presence < 1
     gain, _ = under_outages(graph, links, presence, sizes, own, outage=outage, absence=absence, rounds=300)
     merging = graph.failing(seed, sizes, links, presence, own, outage, absence)
-    steady = _Product(merging.matrix(0))
+    steady = SparseProduct(merging.matrix(0))
     first, second = torch.zeros(rounds + 1, graph.nodes), torch.zeros(rounds + 1, graph.nodes)
     apart = np.zeros(rounds + 1)
     table = _quantiles(noise)
-    for chunk in _chunks(graph.nodes, dimensions, several=fails):
+    for chunk in column_chunks(graph.nodes, dimensions, several=fails):
         luck = [generator(seed, "early stage", block.start) for block in chunk]
         models = [
             torch.from_numpy(_start(graph.nodes, b, g) * np.float32(init)) for b, g in zip(chunk, luck, strict=True)
         ]
         for round in range(rounds + 1):
-            product = _Product(merging.matrix(round)) if fails and round else steady
+            product = SparseProduct(merging.matrix(round)) if fails and round else steady
             for i, model in enumerate(models):
                 if round:
                     model = models[i] = product(model)
@@ -155,7 +155,7 @@ def simulate(
     return Dynamics(within, apart / dimensions, dimensions, noise, init / gain, graph.mixing_time())
 
 
-class _Product:
+class SparseProduct:
     """A sparse matrix times dense ones, as weighted bags of rows: PyTorch's fastest kernel for it."""
 
     def __init__(self, matrix: csr_array[np.float64]) -> None:
@@ -167,7 +167,7 @@ class _Product:
         return F.embedding_bag(self._indices, x, self._starts, per_sample_weights=self._weights, **settings)  # type: ignore[arg-type]
 
 
-def _chunks(nodes: int, dimensions: int, several: bool) -> Iterator[list[slice]]:
+def column_chunks(nodes: int, dimensions: int, several: bool) -> Iterator[list[slice]]:
     """Blocks of columns, in groups that are taken through all rounds together.
 
     A block alone stays in the cache; several share the cost of a matrix that changes from round to round.
