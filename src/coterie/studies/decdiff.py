@@ -12,19 +12,11 @@ from coterie.partitions import split
 from coterie.report.allocation import draw_allocation
 from coterie.report.curves import plot_accuracy, plot_nodes, plot_spread
 from coterie.report.network import draw_graph
+from coterie.report.races import accuracy_sheet, bytes_sheet, labelled, of_reference, pairs_sheet, times_sheet
 from coterie.report.sheets import Sheet
 from coterie.runs.exhibits import Exhibit, Harvest, Scale, Shown
 from coterie.studies._contenders import BASELINES, OURS, WITH_GAIN, named
-from coterie.studies._racing import (
-    accuracy_sheet,
-    bytes_sheet,
-    describe_scale,
-    labelled,
-    lasting,
-    of_reference,
-    pairs_sheet,
-    times_sheet,
-)
+from coterie.studies._scales import describe_scale, rounds_to_evaluate
 
 PAPER = "50 nodes, all images, 1,000 rounds, 4 replicas"
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -119,13 +111,13 @@ def _runs(scale: Scale) -> dict[str, Configuration]:
     if scale == "smoke":
         digits = {"dataset": "digits", "model": {"name": "mlp", "sizes": [64, 32]}, "batch_size": 16, "lr": 0.05}
         common |= {**digits, "momentum": 0.5, "nodes": 10, "rounds": 20, "epochs": 2, "seeds": (0, 1)}
-        return {"MNIST": _race(**common, evaluate=lasting(20, 2))}
+        return {"MNIST": _race(**common, evaluate=rounds_to_evaluate(20, 2))}
     mlp = {"dataset": "mnist", "model": {"name": "mlp", "sizes": [512, 256, 128]}, "momentum": 0.5}
     fashion = {"dataset": "fashion_mnist", "model": "cnn_fashion", "momentum": 0.9}
     letters = {"dataset": "emnist_letters", "model": "cnn_emnist", "momentum": 0.9}
     if scale == "paper":
         common |= {"nodes": 50, "rounds": 1000, "batch_size": 100, "lr": 0.001, "seeds": tuple(range(4))}
-        common["evaluate"] = lasting(1000, 5)
+        common["evaluate"] = rounds_to_evaluate(1000, 5)
         return {
             name: _race(**common, **s) for name, s in (("MNIST", mlp), ("Fashion-MNIST", fashion), ("EMNIST", letters))
         }
@@ -133,8 +125,8 @@ def _runs(scale: Scale) -> dict[str, Configuration]:
     mlp |= {"model": {"name": "mlp", "sizes": [64, 32]}, "lr": 0.05, "total": 1500}
     fashion |= {"model": "cnn_mnist", "lr": 0.03, "total": 1200}
     return {
-        "MNIST": _race(**common, **mlp, rounds=48, evaluate=lasting(48, 2)),
-        "Fashion-MNIST": _race(**common, **fashion, rounds=24, evaluate=lasting(24, 3)),
+        "MNIST": _race(**common, **mlp, rounds=48, evaluate=rounds_to_evaluate(48, 2)),
+        "Fashion-MNIST": _race(**common, **fashion, rounds=24, evaluate=rounds_to_evaluate(24, 3)),
     }
 
 

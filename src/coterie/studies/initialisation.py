@@ -11,6 +11,7 @@ import polars as pl
 from coterie.config.configuration import Configuration
 from coterie.report.curves import AXES
 from coterie.report.panels import DASHED, SOLID, Line, Panel, colour, draw_panels, line, shade
+from coterie.report.plateaus import interval_cell, leaving_times, power_law_exponent
 from coterie.report.sheets import Sheet
 from coterie.runs.exhibits import Exhibit, Harvest, Scale, Shown
 from coterie.studies._early_stage import (
@@ -20,7 +21,6 @@ from coterie.studies._early_stage import (
     plateau_exhibit,
     steps_exhibit,
 )
-from coterie.studies._leaving import between, exponent, leaving_times
 
 FIRST = {"merge_first": True, "clamp": 10.0}
 HE = {"rule": "decavg", "initialiser": "he", **FIRST}
@@ -156,7 +156,7 @@ def _growth(
     def show(found: Harvest, folder: Path) -> list[Shown]:
         level = 0.9 * _height(found.records[f"he {sizes[0]}"])
         times = {s: [leaving_times(found.records[f"{s} {n}"], level) for n in sizes] for s in ("he", "gain")}
-        fits = {s: exponent(sizes, times[s]) for s in times}
+        fits = {s: power_law_exponent(sizes, times[s]) for s in times}
         mu = fits["he"].mean if not math.isnan(fits["he"].mean) else 0.5
         lines = [
             line(found.records[f"{s} {n}"], f"n = {n}" if s == "gain" else "", shade(i, len(sizes)), style)
@@ -173,7 +173,8 @@ def _growth(
         ]
         plain = unicodedata.normalize("NFKD", title.split(",")[0].replace("–", "-")).encode("ascii", "ignore").decode()
         label = plain.replace(" ", "-").lower() + ("-adamw" if "AdamW" in title else "")
-        rows = [[f"{n}", between(h), between(g)] for n, h, g in zip(sizes, times["he"], times["gain"], strict=True)]
+        both = zip(sizes, times["he"], times["gain"], strict=True)
+        rows = [[f"{n}", interval_cell(he), interval_cell(gain)] for n, he, gain in both]
         rows.append(["exponent of n", _fit(fits["he"]), _fit(fits["gain"])])
         note = f"A plateau is left when the mean test loss falls below {level:.2f}, nine tenths of its height."
         paper = "The paper sees exponents of 0.4 to 1 for He alone, and no plateau with the gain."
@@ -247,7 +248,7 @@ def _pairs(found: Harvest, runs: Sequence[tuple[str, str]]) -> list[Line]:
 def _last(records: pl.DataFrame, method: str) -> str:
     mine = records.filter(pl.col("method") == method)
     ends = mine.filter(pl.col("round") == pl.col("round").max()).group_by("seed").agg(pl.col("test_loss").mean())
-    return between([float(v) for v in ends["test_loss"]], digits=3)
+    return interval_cell([float(v) for v in ends["test_loss"]], digits=3)
 
 
 def _misjudged(scale: Scale) -> Exhibit:
