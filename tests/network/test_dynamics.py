@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cyclopts import App
+from matplotlib.figure import Figure
 
+import pictures
 from coterie.app.dynamics_view import dynamics_command
 from coterie.errors import CoterieError, GraphError
 from coterie.network.dynamics import Dynamics, simulate
@@ -246,13 +248,16 @@ def test_settings_that_cannot_be(wrong: dict[str, float]) -> None:
         simulate(make("ring", 5), **wrong)  # type: ignore[arg-type]
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], figures: dict[str, Figure]) -> None:
     picture = tmp_path / "new" / "d.png"
     _command("ba", "--nodes", "60", "--m", "3", "--dimensions", "500", "--rounds", "60", "--draw", str(picture))
     told = capsys.readouterr().out
     for words in ("σ_ap plateau", "theory", "ratio", "σ_an stabilises", "mixing time"):
         assert words in told
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.is_file()
+    lines = pictures.named(*figures["d.png"].axes)
+    assert len(lines) == 5  # both spreads, the theory, the noise, and when σ_an is stable
+    assert all(len(pictures.points(line)) == 61 for label, line in lines.items() if "over" in label)
     _command("ring", "--nodes", "60", "--rounds", "10", "--links", "0.8", "--dimensions", "10")
     assert "not come to rest within 10 rounds" in capsys.readouterr().out
     with pytest.raises(CoterieError, match="noise: expected a number"):
@@ -266,6 +271,15 @@ def _command(*tokens: str) -> None:
     app(["dynamics", *typed])
 
 
-def test_drawing_without_noise(tmp_path: Path) -> None:
+def test_both_spreads_are_drawn_with_the_level_of_the_theory(tmp_path: Path, figures: dict[str, Figure]) -> None:
     still = Dynamics(np.array([1.0, 0.5, 0.5]), np.array([1.0, 0.0, 0.0]), 10, 0.0, 0.5, 1.0)
-    assert draw_dynamics(still, tmp_path / "d.svg").read_text("utf-8").startswith("<?xml")
+    draw_dynamics(still, tmp_path / "d.svg")
+    (axes,) = figures["d.svg"].axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("communication round", "standard deviation")
+    assert axes.get_yscale() == "log"
+    within, apart, theory = map(pictures.points, axes.lines)  # without noise neither its level nor stabilisation
+    assert pictures.legend(axes)[2] == "σ_init·‖v_steady‖ = 0.5"
+    assert within.tolist() == [[0, 1], [1, 0.5], [2, 0.5]]
+    assert apart[0].tolist() == [0, 1]
+    assert np.isnan(apart[1:, 1]).all()  # zero has no place on a logarithmic axis
+    assert theory[:, 1].tolist() == [0.5, 0.5]
