@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from matplotlib.quiver import Quiver
 
 from coterie.errors import GraphError
 from coterie.network.graph import Graph, draw
@@ -377,6 +379,16 @@ def test_describe() -> None:
     ],
     ids=["one node", "two parts", "directed", "many"],
 )
-def test_drawing(graph: Graph, tmp_path: Path) -> None:
+def test_a_network_is_drawn_with_all_its_nodes_and_links(
+    graph: Graph, tmp_path: Path, figures: dict[str, Figure]
+) -> None:
     draw_graph(graph, tmp_path / "new" / "network.png")
-    assert (tmp_path / "new" / "network.png").read_bytes().startswith(b"\x89PNG")
+    axes, bar = figures["network.png"].axes
+    *links, dots = axes.collections
+    assert np.array_equal(np.sort(dots.get_array()), np.sort(graph.degree))
+    assert len(dots.get_offsets()) == graph.nodes
+    drawn = sum(arrows.N if isinstance(arrows, Quiver) else len(arrows.get_paths()) for arrows in links)
+    assert drawn == graph.edges
+    assert bar.get_ylabel() == "degree (how many a node hears)"
+    assert f"{graph.edges} {'arc' if graph.directed else 'link'}" in axes.get_xlabel()
+    assert ("not connected: 2 components" in axes.get_xlabel()) == (not graph.is_connected())

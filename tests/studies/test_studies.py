@@ -4,7 +4,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from matplotlib.figure import Figure
 
+import pictures
 from coterie import records
 from coterie.parts import find, names
 from coterie.report.sheets import Sheet
@@ -76,21 +78,55 @@ def shortened(exhibit: Exhibit, cache: dict[str, pl.DataFrame], folder: Path) ->
     return Harvest(found, measured)
 
 
+PANELS: dict[str, dict[str, list[tuple[str, int, set[str]]]]] = {
+    "initialisation": {
+        "plateau-complete-graph-adamw.png": [
+            ("communication round", 8, {"n = 4", "n = 8", "n = 16", "n = 32"}),
+            ("round / n^0.50", 4, {"n = 4", "n = 8", "n = 16", "n = 32"}),
+        ],
+        "failing.png": [("communication round", 4, {"p = 1", "p = 0.2"})] * 2,
+        "effect-of-items.png": [
+            ("wall-clock equivalent (mini-batches of a node)", 6, {"20 items", "40 items", "80 items"})
+        ],
+    },
+    "decdiff": {
+        "disruption.png": [("communication round", 2 * 20 + 3, {"FedAvg", "DecHetero", "Centralised"})],
+        "test_accuracy-by-sent_bytes-mnist.png": [("sent per node", 12, {"DecDiff+VT", "CFA", "Centralised"})],
+    },
+    "dechw": {
+        "common-start.png": [("communication round", 3, {"DecHomo", "DecHetero", "DecHW"})],
+        "curves-mnist.png": [("communication round", 7, {"DecHetero", "CFA", "DecHW"})] * 2,
+        "trace.png": [("communication round", 10, {f"node {i}" for i in range(10)})] * 2,
+    },
+}
+"""Of some figures, for each panel: its x axis, how many lines it has, and some that its legend names."""
+
+
 @pytest.mark.parametrize("study", names("studies"))
-def test_exhibits_show_what_they_promise(study: str, tmp_path: Path) -> None:
+def test_exhibits_show_what_they_promise(study: str, tmp_path: Path, figures: dict[str, Figure]) -> None:
     cache: dict[str, pl.DataFrame] = {}
     made = exhibits(study, "smoke")
     for label in (*SHOWN[study], *ALSO.get(study, ())):
-        shown = list(made[label].show(shortened(made[label], cache, tmp_path), tmp_path))
+        harvest = shortened(made[label], cache, tmp_path)
+        figures.clear()
+        shown = list(made[label].show(harvest, tmp_path))
         assert shown, label
         for item in shown:
             if isinstance(item, Sheet):
                 assert item.rows, label
                 assert all(len(row) == len(item.headings) for row in item.rows), label
-            elif isinstance(item, Path):
-                assert item.stat().st_size > 5000, label
-        if label.startswith("figure"):
-            assert any(isinstance(item, Path) for item in shown), label
+        drawn = [item for item in shown if isinstance(item, Path)]
+        assert {path.name for path in drawn} == set(figures), label
+        assert drawn or not label.startswith("figure"), label
+        for name, figure in figures.items():
+            for axes in pictures.panels(figure):
+                assert axes.get_xlabel() or axes.get_ylabel(), name
+                assert axes.has_data(), name
+                assert all(len(pictures.points(line)) for line in axes.lines), name
+            for axes, (x, count, some) in zip(figure.axes, PANELS[study].get(name, []), strict=False):
+                assert axes.get_xlabel() == x
+                assert len(axes.lines) == count
+                assert some <= set(pictures.legend(axes))
 
 
 def test_runs_are_evaluated_in_the_first_rounds_and_in_the_last_ones() -> None:
