@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import settings
 from matplotlib.figure import Figure
 
 import driving
 from coterie.net.identity import Home
+
+settings.register_profile("house", deadline=None)  # how busy the machine is decides no test
+settings.load_profile("house")
 
 
 @pytest.fixture(scope="session", autouse=True)
