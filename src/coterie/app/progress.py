@@ -1,4 +1,4 @@
-"""What a run looks like while it runs: bars on a terminal, a line per job elsewhere."""
+"""Display of progress: bars on a terminal, a line per job elsewhere."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ class Bars:
 
 
 class Lines:
-    """For a log file or a pipe: one line when the jobs begin, and one when each is done."""
+    """Lines for a log file or a pipe: one when the jobs begin, and one when each is done."""
 
     def __init__(self, console: Console, where: str) -> None:
         self.console, self.where = console, where
@@ -99,7 +99,7 @@ class Lines:
 
 
 class Crew(Lines):
-    """For peers: the lines of jobs, and between them how each peer of the present job is."""
+    """Display of a run with peers: a line for each job, and the status of each peer of the present one."""
 
     def __init__(self, console: Console, where: str) -> None:
         super().__init__(console, where)
@@ -125,7 +125,7 @@ class Crew(Lines):
 
 
 class Tasks:
-    """For a study: one bar for all of it and one for each task under way; without a terminal, a line for each task."""
+    """Display of a study: a bar for all of it and one for each task under way; without a terminal, a line a task."""
 
     def __init__(self, console: Console) -> None:
         self.console, self.live = console, console.is_terminal
@@ -185,7 +185,7 @@ class Tasks:
 
 
 def display(console: Console, where: str, engine: str = "local") -> Bars | Lines:
-    """What suits this console, for a run that is written there."""
+    """The display for this console: bars on a terminal, else lines; with peers, their statuses."""
     if engine == "peer":
         return Crew(console, where)
     return Bars(console, where) if console.is_terminal else Lines(console, where)

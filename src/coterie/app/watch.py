@@ -1,4 +1,4 @@
-"""Statuses for people to read: one peer as a table, and many peers while they run."""
+"""Display of peers' statuses: one peer as a table, and many peers while they run."""
 
 import time
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from coterie.net.logs import clean
 from coterie.report.tables import UNKNOWN, humanise
 
 SHOWN = 5
-"""How many of the latest errors are shown."""
+"""The number of latest errors that are shown."""
 
 NOTHING = "-"
 AROUND = 7
@@ -82,7 +82,7 @@ def _troubles(status: dict[str, Any]) -> list[str]:
 
 
 class Watch:
-    """Peers while they run: a live table on a terminal, elsewhere a line for every tenth of the rounds."""
+    """Display of peers while they run: a live table on a terminal, elsewhere a line for every tenth of the rounds."""
 
     def __init__(self, console: Console, names: Sequence[str]) -> None:
         self.console, self.names = console, list(names)

@@ -49,7 +49,7 @@ def network(method: Method, seed: int) -> Graph:
 
 
 def build(method: Method, samples: Samples, seed: int) -> Job:
-    """One method with one seed; nodes that are to find out the gain by gossip have yet to ask."""
+    """Build the job of one method with one seed; a gain that is to be estimated by gossip is not in it yet."""
     e = method
     labels = samples.train_y.cpu().numpy()
     parts = split(
@@ -107,7 +107,7 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
 
 
 def _gains(e: Method, job: Job) -> NDArray[np.float64]:
-    """What each node takes the gain to be, as the initialiser estimates it.
+    """The gain of each node, exact or as the initialiser's `estimate` has it.
 
     Only who is there from the beginning: who joins later meets models that agree already, and averaging with them
     takes nothing away.
@@ -132,7 +132,7 @@ def _gains(e: Method, job: Job) -> NDArray[np.float64]:
 
 
 def mends(rule: Rule) -> bool:
-    """Whether a gain makes good what this rule's merges take away: where they take nothing, it would do harm."""
+    """Whether this rule's merges shrink independent models, so that a gain makes good for it."""
     one = torch.ones(1)
     return rule.own_weight(one, one, one) is not None
 
@@ -148,7 +148,7 @@ def believed_size(method: Method, nodes: int) -> float:
 
 
 def gain(rule: Rule, graph: Graph, sizes: ArrayLike, links: float = 1.0, presence: float = 1.0) -> float:
-    """How much a rule's merges shrink independent models; where links or nodes fail, as if own weights stayed alike."""
+    """The exact gain of a rule on a graph; where links or nodes fail, as if own weights stayed alike."""
     data = np.asarray(sizes, np.float64)
     size, near, count = (torch.from_numpy(x.astype(np.float64)) for x in (data, graph.matrix() @ data, graph.degree))
     own = rule.own_weight(size, near, count)
@@ -156,7 +156,7 @@ def gain(rule: Rule, graph: Graph, sizes: ArrayLike, links: float = 1.0, presenc
 
 
 def gossip(method: Method) -> dict[str, int] | None:
-    """How the gain is to be found out by gossip, if it is."""
+    """The settings of gossip if the initialiser estimates the gain by it, else None."""
     settings = method.choice("initialiser").settings
     rule: Rule = method.choice("rule").make()
     if settings.get("estimate") != "gossip" or not mends(rule):

@@ -1,4 +1,4 @@
-"""The first rounds of decentralised training in miniature: random parameters, averaging over neighbours, noise."""
+"""The early-stage model of decentralised training: random parameters, averaging over neighbours, and noise."""
 
 import math
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _FLAT = 0.02  # by how much the last two quarters may differ if σ_an is to have
 
 @dataclass(frozen=True)
 class Dynamics:
-    """What became of the parameters, round by round; entry 0 is the start."""
+    """The spread of parameters over rounds, over a node's parameters and over nodes; entry 0 is the start."""
 
     across_parameters: Floats
     """σ_ap: the standard deviation over a node's parameters, mean over nodes."""
@@ -39,16 +39,16 @@ class Dynamics:
     theory: float
     """σ_init · ‖v_steady‖, where σ_ap should come to rest."""
     mixing_time: float
-    """In which disagreement falls by a factor e, by the spectral gap of the network without failures."""
+    """Rounds in which disagreement falls by a factor e, by the spectral gap of the network without failures."""
 
     @property
     def rounds(self) -> int:
-        """How many rounds there were after the start."""
+        """The number of rounds after the start."""
         return len(self.across_nodes) - 1
 
     @property
     def level(self) -> float | None:
-        """Where σ_an ends: its median over the last quarter of rounds.
+        """The level at which σ_an ends: its median over the last quarter of rounds.
 
         None if the mean of that quarter and the one before differ by more than 2 %: it still falls.
         """
@@ -68,7 +68,7 @@ class Dynamics:
 
     @property
     def plateau(self) -> float:
-        """Where σ_ap comes to rest, less what noise adds.
+        """The plateau of σ_ap, less what noise adds.
 
         A node's parameters are what all nodes share plus what sets it apart, and noise makes the shared part walk: its
         variance, σ_ap² − σ_an², grows along a straight line. Fitted from stabilisation on (or over the last quarter of
@@ -88,7 +88,7 @@ class Dynamics:
         return 1.0 / math.sqrt(2 * self.dimensions)
 
     def facts(self) -> dict[str, object]:
-        """The outcome beside the theory, in numbers; what did not come to rest is left out."""
+        """Plateau, level, stabilisation and mixing time beside the theory; without what did not come to rest."""
         settled, level = self.stabilisation, self.level
         return {
             "σ_ap plateau": self.plateau,
@@ -117,7 +117,7 @@ def simulate(
     own: ArrayLike = 1.0,
     seed: int = 0,
 ) -> Dynamics:
-    """Gaussian parameters, n × d, that every node averages with those it hears, as noise stands for its training.
+    """Simulate the early stage: n × d Gaussian parameters, averaged over neighbours, with noise in place of training.
 
         W ← M W + N,   W_0 ~ N(0, init²),   N ~ N(0, noise²)
 
@@ -190,7 +190,7 @@ def _quantiles(scale: float) -> Singles:
 
 
 def _noise(shape: torch.Size, table: Singles, rng: np.random.Generator) -> Tensor:
-    """Normal numbers, each looked up by 16 random bits: four times as fast as drawing them, and noise is most draws."""
+    """Normal noise looked up in a table by 16 random bits, four times as fast as drawing it: noise is most draws."""
     count = math.prod(shape)
     bits = rng.integers(0, 2**64, -(-count // 4), np.uint64).view(np.uint16)[:count]
     return torch.from_numpy(table.take(bits, mode="wrap")).view(shape)

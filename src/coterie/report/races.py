@@ -14,7 +14,7 @@ from coterie.report.statistics import complete, last_round, mean_characteristic_
 from coterie.report.tables import NEVER, UNKNOWN, humanise, rounds_cell
 
 Frames = Mapping[str, pl.DataFrame]
-"""Column -> the records of all methods there."""
+"""Column of the table (a data set) -> the records of all methods on it."""
 Goal = Callable[[pl.DataFrame, str], float]
 """(records of a column, method) -> the accuracy that levels are shares of."""
 
@@ -215,5 +215,5 @@ def _from(paper: Mapping[str, Sequence[str]], method: str, place: int) -> str:
 
 
 def labelled(records: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
-    """The records of these methods, called as the paper calls them."""
+    """The records of these methods, renamed as the paper calls them."""
     return records.filter(pl.col("method").is_in(list(names))).with_columns(pl.col("method").replace(names))

@@ -1,4 +1,4 @@
-"""The coordination-free paper: bounded steps and a virtual teacher."""
+"""Tables and figures of the coordination-free paper: bounded steps (DecDiff) and a virtual teacher."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +24,7 @@ REMARK = " (the paper: Gini index within a class .70 to .85)"
 CORE = {"dechetero": "DecHetero", "cfa": "CFA", "cfa-ge": "CFA-GE", "decdiff": "DecDiff", "decdiff-vt": "DecDiff+VT"}
 NAMES = {**BASELINES, **CORE, "decdiff-rvt": "DecDiff + random VT", "dechw": "DecHW", **WITH_GAIN, **OURS}
 DRAWN = {m: NAMES[m] for m in (*BASELINES, *CORE, "dechw", "gain-decavg", "variance-corrected")}
-"""Those whose lines can be told apart in one figure."""
+"""Methods in the figures of curves: as many as can be told apart."""
 
 # Accuracy (Table II, III) and characteristic times (Table IV) of the paper, by data set.
 ACCURACY = {
@@ -131,7 +131,7 @@ def _runs(scale: Scale) -> dict[str, Configuration]:
 
 
 def _race(**settings: Any) -> Configuration:
-    """All methods; CFA-GE's step is to the learning rate what it is in the paper."""
+    """An experiment with all methods; CFA-GE's step has the paper's ratio to the learning rate."""
     step = round(1.5 * settings["lr"], 6)
     return Configuration(**settings, methods=named(NAMES) | {"cfa-ge": {"rule": {"name": "cfa_ge", "step": step}}})
 
@@ -207,7 +207,7 @@ def _graph(runs: Mapping[str, Configuration], folder: Path) -> Path:
 
 
 def allocations(runs: Mapping[str, Configuration], folder: Path, remark: str = "") -> list[Shown]:
-    """Who holds what, drawn and measured, for the first seed of each run."""
+    """The allocation of data to nodes for the first seed of each run, drawn, with its measures of skew."""
     shown: list[Shown] = []
     rows = []
     for name, experiment in runs.items():

@@ -1,4 +1,4 @@
-"""The second-order paper: averaging weighted by curvature."""
+"""Tables and figures of the second-order paper: averaging weighted by curvature (DecHW)."""
 
 import tomllib
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ VARIANTS = {
 }
 NAMES = {**BASELINES, **CORE, **VARIANTS, **WITH_GAIN, **OURS}
 DRAWN = {m: NAMES[m] for m in ("centralised", "decavg", *CORE, "dechw-star", "dechw-lite", "gain-decavg", *OURS)}
-"""Those whose lines can be told apart in one figure."""
+"""Methods in the figures of curves: as many as can be told apart."""
 SETS = {"mnist": "MNIST", "fashion": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 SHARES = (0.5, 0.75, 0.9, 0.95)
 TAIL = {"smoke": 5, "laptop": 1, "paper": 10}
@@ -139,7 +139,7 @@ def _column(run: str) -> str:
 
 
 def _place(run: str) -> int:
-    """Where the paper's Table I has this run."""
+    """The column of this run in the paper's Table I."""
     name, _, alpha = run.partition(" ")
     return 3 * list(SETS).index(name) + ("1", "0.5", "0.2").index(alpha)
 
@@ -240,7 +240,7 @@ def _panels(found: Harvest, names: Mapping[str, str], columns: tuple[str, ...] =
 
 
 def _style(place: int) -> Any:
-    """Dashed where colours come round again."""
+    """The line style of the n-th method: dashed once the colours are used up."""
     return SOLID if place < len(PALETTE) else DASHED
 
 

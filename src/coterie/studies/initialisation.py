@@ -1,4 +1,4 @@
-"""The initialisation paper: what the gain of a network does to uncoordinated starts."""
+"""Tables and figures of the initialisation paper: uncoordinated starts with and without the gain."""
 
 import math
 import unicodedata
@@ -76,13 +76,13 @@ def _seeds(scale: Scale) -> tuple[int, ...]:
 
 
 def _plain(scale: Scale) -> dict[str, Any]:
-    """Setting A: what figures vary unless they are about something else."""
+    """Setting A, which most figures vary: the complete graph."""
     chosen: dict[str, Any] = _pick(scale, DIGITS, SMALL, MNIST)
     return {**chosen, "seeds": _seeds(scale), "partition": "iid", "topology": "complete"}
 
 
 def _less(scale: Scale, laptop: str) -> str:
-    """How the runs differ from the paper's, in words."""
+    """The sentence that says how the runs were scaled down; none at the paper's scale."""
     if scale == "paper":
         return ""
     smoke = "digits, a small MLP, lr 0.1, batches of 8, few items and rounds"
@@ -185,7 +185,7 @@ def _growth(
 
 
 def _height(records: pl.DataFrame) -> float:
-    """The mean test loss after the first round: that of the plateau."""
+    """The height of the plateau: the mean test loss after the first round."""
     return float(records.filter(pl.col("round") == 1)["test_loss"].mean() or math.nan)  # type: ignore[arg-type]
 
 
@@ -237,7 +237,7 @@ def _failing(scale: Scale) -> Exhibit:
 
 
 def _pairs(found: Harvest, runs: Sequence[tuple[str, str]]) -> list[Line]:
-    """Solid with the gain, dashed without, a colour for each run."""
+    """Lines of each run in a colour of its own: solid with the gain, dashed without."""
     return [
         line(found.records[run].filter(pl.col("method") == m), label if m == "gain" else "", shade(i, len(runs)), style)
         for i, (run, label) in enumerate(runs)
@@ -361,7 +361,7 @@ def _constant(scale: Scale) -> Exhibit:
 
 
 def _bounded(scale: Scale, title: str, cases: Mapping[str, Mapping[str, Any]], x: str, name: str) -> Exhibit:
-    """One line for each case, and the best loss of one model trained on all its data as a level."""
+    """An exhibit with a line for each case and, as a level, the best loss of one model trained on all data."""
     common = {**_plain(scale), "partition": "iid_classes", "items": _pick(scale, 40, 80, 80), "epochs": 1}
     work = _pick(scale, 150, 400, 20000)  # mini-batches of a node
     runs, bounds = {}, {}
