@@ -116,7 +116,7 @@ def arrays(folder: Path) -> dict[str, Any]:
         (ConfigError, {"model": {"name": "cnn", "norm": "batch", "kernel": 3}, "mode": "stack"}, ["cannot be stacked"]),
     ],
 )
-def test_worlds_that_cannot_be(
+def test_experiments_that_cannot_be_built_are_refused(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     kind: type[CoterieError],

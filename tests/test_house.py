@@ -49,7 +49,7 @@ def test_every_room_is_in_the_house() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(MODULES - {"coterie"}))
-def test_arrows_point_up(name: str) -> None:
+def test_rooms_import_only_rooms_above_them(name: str) -> None:
     place = ORDER.index(room(name))
     against = [m for m in IMPORTS[name] if room(m) != room(name) and (m == "coterie" or ORDER.index(room(m)) > place)]
     assert not against
@@ -114,6 +114,6 @@ def test_a_look_inside_is_noticed(tmp_path: Path) -> None:
     }
 
 
-def test_there_is_no_knot() -> None:
+def test_there_are_no_import_cycles() -> None:
     graph = nx.DiGraph([(name, m) for name, found in IMPORTS.items() for m in found if m != name])
     assert [sorted(knot) for knot in nx.strongly_connected_components(graph) if len(knot) > 1] == []

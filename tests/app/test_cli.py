@@ -225,7 +225,7 @@ def test_the_file_may_stand_anywhere(tmp_path: Path, asked: Callable[[str], Expe
         assert (experiment.nodes, experiment.pooled) == (5, True)
 
 
-def test_everything_said_at_once(asked: Callable[[str], Experiment]) -> None:
+def test_one_command_line_sets_parts_their_settings_and_the_experiment(asked: Callable[[str], Experiment]) -> None:
     line = (
         "--rule dechw --topology ba --topology.m 3 --nodes 50 --partition dirichlet --partition.alpha 0.5 --rounds 100"
     )

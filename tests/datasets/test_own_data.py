@@ -115,7 +115,7 @@ def test_bytes_are_scaled_and_have_channels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("label", ["label", "y", "target"])
-def test_a_table_of_numbers(tmp_path: Path, label: str) -> None:
+def test_a_parquet_table_of_numbers(tmp_path: Path, label: str) -> None:
     """Plain columns keep their numbers, bytes too: they are no pictures."""
     columns = {"a": X[:, 0], label: Y, "b": pl.Series(range(20), dtype=pl.UInt8), "c": Y > 1}
     pl.DataFrame(columns).write_parquet(tmp_path / "mine.parquet")
@@ -150,7 +150,7 @@ def test_text_labels_are_numbered_in_alphabetical_order(tmp_path: Path, kind: An
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_idx_files(tmp_path: Path, packed: bool) -> None:
+def test_idx_files_of_ones_own(tmp_path: Path, packed: bool) -> None:
     pictures = write_idx(tmp_path / "mine", "train", BYTES, Y, packed)
     wanted = BYTES[:, None] / np.float32(255)
     for path in ("mine", f"mine/{pictures.name}"):
@@ -255,7 +255,9 @@ def test_the_parts_are_disjoint_complete_and_never_empty(numbers: list[int], sha
         ({"classes": 0}, ["dataset.classes", "got 0"]),
     ],
 )
-def test_settings_that_cannot_be(tmp_path: Path, settings: dict[str, Any], words: list[str]) -> None:
+def test_impossible_settings_of_own_data_are_refused(
+    tmp_path: Path, settings: dict[str, Any], words: list[str]
+) -> None:
     np.savez(tmp_path / "mine.npz", x=X, y=Y)
     complaint(ConfigError, tmp_path, settings.pop("path", "mine.npz"), *words, **settings)
 

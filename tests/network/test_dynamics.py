@@ -122,7 +122,7 @@ def test_closed_form_under_outages_equals_power_iteration() -> None:
     assert graph.gain(links=1e-3) == pytest.approx(10, rel=1e-3)  # who rarely hears anybody counts like anyone else
 
 
-def test_own_weights() -> None:
+def test_own_weights_enter_merge_matrix_steady_state_and_gain() -> None:
     graph = Graph.from_edges(5, LINKS, [0.1, 5, 2, 1, 0.3, 0.01])
     own, sizes = [0, 1, 2, 0.5, 3], [4, 1, 2, 2, 9]
     merge = (graph.matrix().toarray() + np.diag(own)) * sizes
@@ -200,7 +200,7 @@ def test_stabilisation_scales_like_the_mixing_time() -> None:
     assert 1e-4 <= level < 4e-4
 
 
-def test_what_never_rests_has_no_stabilisation() -> None:
+def test_without_noise_or_in_too_few_rounds_there_is_no_stabilisation() -> None:
     silent = simulate(make("regular", 20, k=4), 2000, 40, noise=0.0)
     assert silent.stabilisation is None
     assert silent.plateau == pytest.approx(silent.theory, rel=0.06)
@@ -243,12 +243,14 @@ def test_noise_of_one_round_tells_nothing_of_the_next() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"dimensions": 0}, {"rounds": 0}, {"noise": -1.0}, {"init": 0.0}])
-def test_settings_that_cannot_be(wrong: dict[str, float]) -> None:
+def test_impossible_settings_of_the_simulation_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(CoterieError, match=f"^{next(iter(wrong))}: expected"):
         simulate(make("ring", 5), **wrong)  # type: ignore[arg-type]
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], figures: dict[str, Figure]) -> None:
+def test_the_dynamics_command_prints_facts_and_draws(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], figures: dict[str, Figure]
+) -> None:
     picture = tmp_path / "new" / "d.png"
     _command("ba", "--nodes", "60", "--m", "3", "--dimensions", "500", "--rounds", "60", "--draw", str(picture))
     told = capsys.readouterr().out

@@ -19,7 +19,7 @@ def make(name: str, nodes: int, seed: int = 0, **options: object) -> Graph:
     return draw(find("topologies", name).make(**options), nodes, seed, connect=True)
 
 
-def test_from_nodes_and_mistakes() -> None:
+def test_gain_from_the_number_of_nodes_right_or_mistaken() -> None:
     assert estimates.from_nodes(64) == 8
     assert estimates.from_nodes(64, mistaken=4) == 16
     assert estimates.from_nodes(64, 1 / 3) == pytest.approx(4)

@@ -242,7 +242,7 @@ def test_disagreement_contracts_at_the_rate_of_the_gap() -> None:
     assert math.log(spread[50] / spread[149]) == pytest.approx(99 / rounds, rel=0.02)
 
 
-def test_one_node() -> None:
+def test_a_network_of_one_node() -> None:
     graph = Graph.from_edges(1, [])
     assert graph.is_connected()
     assert (graph.edges, graph.diameter(), graph.gain(), graph.spectral_gap(), graph.mixing_time()) == (0, 0, 1, 1, 0)
@@ -250,7 +250,7 @@ def test_one_node() -> None:
     assert graph.active(0, 1, 0.5, 0.5).shape == (0,)
 
 
-def test_two_parts() -> None:
+def test_a_network_of_two_parts_is_not_connected() -> None:
     graph = Graph.from_edges(4, [(0, 1), (2, 3)])
     assert (graph.is_connected(), graph.components(), graph.diameter()) == (False, 2, math.inf)
     assert (graph.spectral_gap(), graph.mixing_time()) == (0, math.inf)
@@ -359,7 +359,7 @@ def test_draw_wants_the_right_number_of_nodes() -> None:
         draw(lambda nodes, rng: PATH3, 4, 0)
 
 
-def test_describe() -> None:
+def test_describe_gives_size_degrees_diameter_and_gain() -> None:
     facts = describe(PATH3, [10, 30, 60])
     assert facts["nodes"] == 3
     assert facts["links"] == 2

@@ -42,7 +42,7 @@ def test_assortativity_is_that_of_networkx() -> None:
     assert np.isnan(assortativity(make("ring", 8)))
 
 
-def test_far_targets_and_the_norm() -> None:
+def test_far_targets_are_reached_and_the_gain_stays() -> None:
     graph = make("er", 300, p=0.05)
     targets = [-0.6, -0.3, 0.0, 0.3, 0.6]
     found = [rewire(graph, r, np.random.default_rng(1)) for r in targets]
@@ -70,7 +70,7 @@ def test_weights_stay_the_same_set() -> None:
     np.testing.assert_array_equal(np.sort(found.weights), np.sort(graph.weights))
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_impossible_rewiring_is_refused() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(GraphError, match="same degree"):
         rewire(make("ring", 10), 0.3, rng)
@@ -82,7 +82,7 @@ def test_what_cannot_be_is_refused() -> None:
         rewire(make("star", 12), 0.9, rng)
 
 
-def test_as_a_setting(capsys: pytest.CaptureFixture[str]) -> None:
+def test_assortativity_is_a_setting_of_any_topology(capsys: pytest.CaptureFixture[str]) -> None:
     table = {"name": "er", "p": 0.1, "connect": True, "assortativity": 0.4}
     (experiment,) = Experiment(nodes=100, topology=table).resolved.values()
     found, again, other = (network(experiment, seed) for seed in (3, 3, 4))

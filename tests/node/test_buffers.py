@@ -65,5 +65,5 @@ def test_what_is_too_small_is_let_go() -> None:
         gc.collect()
 
 
-def test_numbers_of_nothing() -> None:
+def test_an_empty_tensor_needs_no_buffer() -> None:
     assert BufferPool().numbers(torch.empty(0), torch.float64).shape == (0,)

@@ -94,7 +94,7 @@ def test_a_method_cannot_have_measures_of_its_own() -> None:
         small(methods={"decavg": {"measures": ["spread"]}})
 
 
-def test_they_survive_a_file(tmp_path: Path) -> None:
+def test_measures_asked_for_come_back_from_the_configuration_file(tmp_path: Path) -> None:
     small(methods=["decavg", "cfa"], rounds=1, measures=KINDS).run(tmp_path / "x")
     assert records.configuration(tmp_path / "x").measures == KINDS
 
