@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from _setup import best_of
-from coterie.network.dynamics import _chunks, _Product, simulate
+from coterie.network.dynamics import SparseProduct, column_chunks, simulate
 from coterie.network.graph import Graph
 
 ROUNDS = 10
@@ -22,9 +22,9 @@ def rounds_table(nodes: int, dimensions: int, repeats: int) -> Table:
     graph = Graph.from_networkx(nx.barabasi_albert_graph(nodes, 4, seed=0))
     graph.mixing_time()  # computed once and kept: no part of a round
     merge = graph.merge_matrix()
-    product, plain = _Product(merge), merge.astype(np.float32)
+    product, plain = SparseProduct(merge), merge.astype(np.float32)
     whole = torch.randn(nodes, dimensions)
-    blocks = [whole[:, b].contiguous() for chunk in _chunks(nodes, dimensions, False) for b in chunk]
+    blocks = [whole[:, b].contiguous() for chunk in column_chunks(nodes, dimensions, False) for b in chunk]
     runs: list[Callable[[int], object]] = [
         lambda _: [product(block) for block in blocks],
         lambda _: product(whole),

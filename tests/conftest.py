@@ -3,12 +3,18 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import settings
+from matplotlib.figure import Figure
 
 import driving
 from coterie.net.identity import Home
+
+settings.register_profile("house", deadline=None)  # how busy the machine is decides no test
+settings.load_profile("house")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -35,3 +41,17 @@ def homes(tmp_path: Path) -> Callable[[str], Home]:
         return made[name]
 
     return home
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
+    """Figures by the name of the file they were saved to."""
+    found: dict[str, Figure] = {}
+    save = Figure.savefig
+
+    def savefig(self: Figure, path: Any, **options: Any) -> None:
+        save(self, path, **options)
+        found[Path(path).name] = self
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    return found

@@ -51,7 +51,7 @@ class TestTheChecks:
             ([0, 1, 2, 2, 5], 1),
         ],
     )
-    def test_lost_records(self, tmp_path: Path, rounds: list[int], lost: int) -> None:
+    def test_lost_records_are_found(self, tmp_path: Path, rounds: list[int], lost: int) -> None:
         log: list[dict[str, object]] = [
             {"event": "round", "round": 1},
             {"event": "round", "round": 2},
@@ -60,7 +60,7 @@ class TestTheChecks:
         assert len(self.survivor(tmp_path, log, rounds).lost(5)) == lost
 
     @pytest.mark.parametrize(("back", "setbacks"), [(4, 0), (5, 0), (3, 1)])
-    def test_setbacks(self, tmp_path: Path, back: int, setbacks: int) -> None:
+    def test_setbacks_are_found(self, tmp_path: Path, back: int, setbacks: int) -> None:
         log: list[dict[str, object]] = [
             {"event": "round", "round": 4},
             {"event": "going on", "round": back},

@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -16,7 +17,6 @@ import pytest
 from safetensors import SafetensorError
 
 from coterie import errors, files, records
-from coterie.engines import CheckpointClock
 from coterie.engines.local import LocalSession
 from coterie.errors import ConfigError, CoterieError, DataError, DivergedError, GraphError, RunError
 from coterie.records import folder
@@ -117,7 +117,7 @@ def arrays(folder: Path) -> dict[str, Any]:
         (ConfigError, {"model": {"name": "cnn", "norm": "batch", "kernel": 3}, "mode": "stack"}, ["cannot be stacked"]),
     ],
 )
-def test_worlds_that_cannot_be(
+def test_experiments_that_cannot_be_built_are_refused(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     kind: type[CoterieError],
@@ -252,6 +252,12 @@ def polars_full(*_: Any, **__: Any) -> None:
     raise pl.exceptions.ComputeError("parquet: underlying IO error: No space left on device (os error 28)")
 
 
+def checkpoint_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints are due at once and, as time stands still, cost nothing."""
+    monkeypatch.setattr(runner, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: 0.0))
+
+
 @pytest.mark.parametrize(
     ("where", "name", "refuse"),
     [
@@ -266,7 +272,7 @@ def polars_full(*_: Any, **__: Any) -> None:
 def test_a_full_disk_leaves_the_earlier_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, refuse: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(CheckpointClock, "due", lambda self: True)
+    checkpoint_every_round(monkeypatch)
     before: list[str] = []
 
     def fill() -> None:
@@ -307,7 +313,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_disk_that_is_really_full(tiny_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CheckpointClock, "due", lambda self: True)
+    checkpoint_every_round(monkeypatch)
     filler = tiny_disk / "filler"
 
     def fill() -> None:

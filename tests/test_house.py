@@ -48,7 +48,7 @@ def test_every_room_is_in_the_house() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(MODULES - {"coterie"}))
-def test_arrows_point_up(name: str) -> None:
+def test_rooms_import_only_rooms_above_them(name: str) -> None:
     place = ORDER.index(room(name))
     against = [m for m in IMPORTS[name] if room(m) != room(name) and (m == "coterie" or ORDER.index(room(m)) > place)]
     assert not against
@@ -60,7 +60,60 @@ def test_private_files_stay_private(name: str) -> None:
     assert not private
 
 
-def test_there_is_no_knot() -> None:
+def private(name: str) -> bool:
+    return any(part.startswith("_") and not part.startswith("__") for part in name.split("."))
+
+
+def inner_names(path: Path) -> Iterator[str]:
+    """What a file outside takes of Coterie's private modules and names: imported, as `module._name`, or patched."""
+    modules: dict[str, str] = {}
+    tree = ast.parse(path.read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "coterie":
+            wholes = {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            modules |= {name: whole for name, whole in wholes.items() if whole in MODULES}
+            yield from filter(private, wholes.values())
+        elif isinstance(node, ast.Import):
+            found = {a.asname or a.name: a.name for a in node.names if a.name.partition(".")[0] == "coterie"}
+            modules |= found
+            yield from filter(private, found.values())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and private(node.attr) and ast.unparse(node.value) in modules:
+            yield ast.unparse(node)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setattr"):
+            where, what = (*map(ast.unparse, node.args), "", "")[:2]
+            name = f"{modules[where]}.{what[1:-1]}" if where in modules else where[1:-1]
+            if name.startswith("coterie.") and private(name):
+                yield name
+
+
+OUTSIDE = sorted([*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")])
+
+
+@pytest.mark.parametrize("path", OUTSIDE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_tests_and_benchmarks_come_through_the_public_door(path: Path) -> None:
+    assert [*inner_names(path)] == []
+
+
+def test_a_look_inside_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "looks.py").write_text(
+        "import coterie.net.wire as wire\nfrom coterie import files\nfrom coterie.rules import aligned as rule\n"
+        "from coterie.partitions._deal import fill\nfrom coterie.report.page import _finding\n"
+        "files._system_error\nwire._x(1)\nself._own\nrule.public\n"
+        "monkeypatch.setattr(files, '_system_error', 1)\nmonkeypatch.setattr('coterie.files._y', 1)\n"
+        "monkeypatch.setattr(files, 'write', 1)\nmonkeypatch.setattr(other, '_z', 1)\n"
+    )
+    assert {*inner_names(tmp_path / "looks.py")} == {
+        "coterie.partitions._deal.fill",
+        "coterie.report.page._finding",
+        "coterie.files._system_error",
+        "coterie.files._y",
+        "files._system_error",
+        "wire._x",
+    }
+
+
+def test_there_are_no_import_cycles() -> None:
     graph = nx.DiGraph([(name, m) for name, found in IMPORTS.items() for m in found if m != name])
     assert [sorted(knot) for knot in nx.strongly_connected_components(graph) if len(knot) > 1] == []
 

@@ -40,7 +40,7 @@ class TestEveryPart:
         for setting, (annotation, _) in find(room, name).parameters.items():
             assert annotation is not inspect.Parameter.empty, setting
 
-    def test_dashes_will_do(self, room: str, name: str) -> None:
+    def test_a_name_with_dashes_finds_the_part(self, room: str, name: str) -> None:
         assert find(room, name.replace("_", "-")).target is find(room, name).target
 
 
@@ -125,7 +125,7 @@ def grid_of_mine(nodes, rng, *, side: int = 2):
             ("coterie.rules.decavg:DecAvgg", "Did you mean 'DecAvg'"),
         ],
     )
-    def test_mistakes_are_said(self, name: str, message: str) -> None:
+    def test_mistakes_in_naming_a_part_are_explained(self, name: str, message: str) -> None:
         with pytest.raises(ConfigError, match=message):
             find("rules", name)
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import polars as pl
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 
+import pictures
 from coterie import methods, records
 from coterie.app import flags, progress
 from coterie.app.catalogue import ABOUT, SINGULAR, brief
@@ -191,9 +193,12 @@ def test_compare_tells_runs_apart(finished: Path, tmp_path: Path, capsys: pytest
     assert "copy/decavg" in out
 
 
-def test_plot_draws_into_the_named_folder(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plot_draws_into_the_named_folder(
+    finished: Path, capsys: pytest.CaptureFixture[str], figures: dict[str, Figure]
+) -> None:
     assert main(["plot", str(finished), "--out", "figures"]) == 0
-    assert Path("figures/accuracy.png").stat().st_size > 0
+    assert {path.name for path in Path("figures").iterdir()} == set(figures)
+    assert sorted(pictures.legend(*figures["accuracy.png"].axes)) == ["decavg", "isolation"]
     assert "figures/accuracy.png" in capsys.readouterr().out
 
 
@@ -221,7 +226,7 @@ def test_the_file_may_stand_anywhere(tmp_path: Path, asked: Callable[[str], Expe
         assert (experiment.nodes, experiment.pooled) == (5, True)
 
 
-def test_everything_said_at_once(asked: Callable[[str], Experiment]) -> None:
+def test_one_command_line_sets_parts_their_settings_and_the_experiment(asked: Callable[[str], Experiment]) -> None:
     line = (
         "--rule dechw --topology ba --topology.m 3 --nodes 50 --partition dirichlet --partition.alpha 0.5 --rounds 100"
     )
@@ -395,7 +400,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_of_run_knows_the_parts_that_were_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--help"]) == 0
     plain = capsys.readouterr().out
-    assert all(flags._dashed(field) in plain for field in Experiment.model_fields)
+    assert all(f"--{field.replace('_', '-')}" in plain for field in Experiment.model_fields)
     assert "--rule.theta INT" not in plain
     assert main(["run", "--rule", "dechw", "--partition", "zipf", "--help"]) == 0
     out = capsys.readouterr().out
@@ -472,13 +477,14 @@ def test_references_in_brief(reference: str, short: str) -> None:
     assert brief(reference) == short
 
 
-def test_graph_in_numbers_and_as_a_picture(capsys: pytest.CaptureFixture[str]) -> None:
+def test_graph_in_numbers_and_as_a_picture(capsys: pytest.CaptureFixture[str], figures: dict[str, Figure]) -> None:
     for line in ("graph ba --nodes 30 --m 3", "graph --nodes 30 --topology.m 3 ba --draw pictures/g.png"):
         assert main(line.split()) == 0
         facts = capsys.readouterr().out
         assert "links                 81" in facts  # (30 − 3) · 3
         assert all(word in facts for word in ("degree", "diameter", "spectral gap", "mixing time", "gain"))
-    assert Path("pictures/g.png").stat().st_size > 0
+    assert Path("pictures/g.png").is_file()
+    assert "30 nodes, 81 links" in pictures.words(figures["g.png"])
 
 
 def test_graph_is_drawn_by_its_seed_and_again_until_connected(capsys: pytest.CaptureFixture[str]) -> None:
@@ -489,10 +495,12 @@ def test_graph_is_drawn_by_its_seed_and_again_until_connected(capsys: pytest.Cap
     assert seen[0] == seen[1] != seen[2]
 
 
-def test_partition_in_numbers_and_as_a_picture(capsys: pytest.CaptureFixture[str]) -> None:
+def test_partition_in_numbers_and_as_a_picture(capsys: pytest.CaptureFixture[str], figures: dict[str, Figure]) -> None:
     assert main(["partition", "iid", "--nodes", "5", "--dataset", "digits", "--draw", "pictures/p.png"]) == 0
     even = capsys.readouterr().out
-    assert Path("pictures/p.png").stat().st_size > 0
+    assert Path("pictures/p.png").is_file()
+    assert pictures.title(*figures["p.png"].axes) == "iid, 5 nodes, digits, seed 0"
+    assert len(figures["p.png"].axes[0].collections[0].get_offsets()) == 50
     assert main(["partition", "dirichlet", "--alpha", "0.1", "--nodes", "5", "--seed", "3"]) == 0
     skewed = capsys.readouterr().out
 

@@ -157,12 +157,12 @@ def test_another_optimiser_does_not_inherit_the_short_names_of_the_one_below(tmp
         ("1, 0-2", (1, 0, 2)),
     ],
 )
-def test_seeds(said: Any, meant: tuple[int, ...]) -> None:
+def test_seeds_from_numbers_lists_and_ranges(said: Any, meant: tuple[int, ...]) -> None:
     assert Experiment(seeds=said).seeds == meant
 
 
 @pytest.mark.parametrize("said", ["", "a", "4-0", "1-", "-1", -1, [], [0, -3], 1.5, [[0]], "1.5"])
-def test_what_is_not_seeds(said: Any) -> None:
+def test_text_that_names_no_seeds_is_refused(said: Any) -> None:
     with pytest.raises(ConfigError, match="seeds"):
         Experiment(seeds=said)
 

@@ -10,7 +10,7 @@ import torch
 from polars.testing import assert_frame_equal
 
 from coterie import records
-from coterie.network.dynamics import _spread, simulate
+from coterie.network.dynamics import simulate
 from coterie.node.measures import KINDS, SPREADS, STEPS
 from driving import LIGHT, job, narrow_blocks, own, session
 
@@ -143,7 +143,7 @@ def test_without_training_spreads_are_those_of_the_theory() -> None:
     matrix = torch.from_numpy(made.graph(1).merge_matrix(sizes).toarray())
     for number in range(1, rounds + 1):
         assert within[number] == pytest.approx(float(weights.std(dim=1, correction=0).mean()), rel=1e-4)
-        assert apart[number] == pytest.approx(_spread(weights, torch.empty_like(weights)) / width, rel=1e-3)
+        assert apart[number] == pytest.approx(float(weights.std(dim=0, correction=0).mean()), rel=1e-3)
         weights = matrix @ weights
         assert merged[number] == pytest.approx(float(weights.std(dim=1, correction=0).mean()), rel=1e-4)
     model = simulate(made.graph(1), width, rounds, noise=0, init=within[0], sizes=sizes)

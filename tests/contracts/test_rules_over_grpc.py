@@ -14,7 +14,8 @@ import peering
 from coterie.errors import ConfigError
 from coterie.mail.pace import Timing
 from coterie.network.graph import Graph
-from coterie.node.node import Node, snapshot
+from coterie.node.node import snapshot
+from coterie.node.training import Trainer
 from coterie.parts import names
 from coterie.peers.runtime import PeerRuntime
 from coterie.runs.experiment import Experiment
@@ -155,15 +156,15 @@ def test_nobody_runs_ahead_or_skips_a_round_where_links_are_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One node is slow, and in some rounds no message makes the others wait for it."""
-    train = Node._train
+    train = Trainer.train_row
 
-    def slowly(node: Node) -> None:
-        time.sleep(0.2 if node.node == 1 else 0)
-        train(node)
+    def slowly(trainer: Trainer, row: int, *given: Any) -> int:
+        time.sleep(0.2 if trainer.nodes[row] == 1 else 0)
+        return train(trainer, row, *given)
 
     settings = {"nodes": 3, "topology": "line", "links": 0.4}
     wanted = drive("memory", rounds=5, **settings)
-    monkeypatch.setattr(Node, "_train", slowly)
+    monkeypatch.setattr(Trainer, "train_row", slowly)
     found = Peers(tmp_path, Timing(deadline=60, stretch=100), rounds=5, **settings)
     assert found.missed == 0
     agree(found.outcome, wanted)

@@ -5,19 +5,21 @@ import hashlib
 import io
 import os
 import pickle
+import shutil
 import struct
 import tarfile
 import urllib.error
+import urllib.request
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from coterie.datasets import Dataset, _files, _idx
-from coterie.datasets._split import stratified
+from coterie.datasets import Dataset, mnist
 from coterie.errors import ConfigError, DataError
 from coterie.parts import find, names
 
@@ -45,11 +47,11 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """No network and an empty cache; the addresses that would have been asked."""
     urls: list[str] = []
 
-    def refuse(url: str) -> Any:
-        urls.append(url)
+    def refuse(request: urllib.request.Request, **_: Any) -> Any:
+        urls.append(request.full_url)
         raise urllib.error.URLError("no route to host")
 
-    monkeypatch.setattr(_files, "open_url", refuse)
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
     monkeypatch.setenv("COTERIE_CACHE", str(tmp_path / "cache"))
     return urls
 
@@ -168,7 +170,8 @@ def test_a_missing_file_of_four_is_named_and_not_downloaded(tmp_path: Path, aske
 
 def test_files_of_another_set_are_not_taken_for_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (_, y), _ = write_four(tmp_path)
-    monkeypatch.setitem(_idx.TRAINING_LABELS, hashlib.md5(y.tobytes()).hexdigest(), "fashion_mnist")
+    md5, published = hashlib.md5, SimpleNamespace(hexdigest=lambda: "3236f6424fc25388b2834cb19942cf7e")
+    monkeypatch.setattr(hashlib, "md5", lambda data, **k: published if data == y.tobytes() else md5(data, **k))
     load("fashion_mnist", tmp_path)
     one_line(lambda: load("mnist", tmp_path), "expected mnist, got fashion_mnist")
 
@@ -420,62 +423,62 @@ def test_a_folder_that_does_not_exist_is_an_error(tmp_path: Path, name: str, ask
 def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert _files.cache_folder("mnist") == tmp_path / "cache/datasets/mnist"
+    one_line(lambda: load("mnist", None), f"into {tmp_path / 'cache/datasets/mnist'},")
     monkeypatch.delenv("COTERIE_CACHE")
-    assert _files.cache_folder("mnist") == tmp_path / "xdg/coterie/datasets/mnist"
+    one_line(lambda: load("mnist", None), f"into {tmp_path / 'xdg/coterie/datasets/mnist'},")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert _files.cache_folder("mnist") == tmp_path / "home/.cache/coterie/datasets/mnist"
+    one_line(lambda: load("mnist", None), f"into {tmp_path / 'home/.cache/coterie/datasets/mnist'},")
+
+
+def publish(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[Any, dict[str, bytes | Exception]]:
+    """MNIST of a few pictures as two servers would offer it: the pictures, and what the servers answer by address."""
+    parts = write_four(folder)
+    contents = {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+    monkeypatch.setattr(mnist, "FILES", {name: hashlib.md5(c).hexdigest() for name, c in contents.items()})
+    monkeypatch.setattr(mnist, "SERVERS", ("http://a/", "http://b/"))
+    return parts, {f"http://{server}/{name}": c for server in "ab" for name, c in contents.items()}
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, answers: dict[str, bytes | Exception]) -> list[str]:
     calls: list[str] = []
 
-    def open_url(url: str) -> Response:
-        calls.append(url)
-        answer = answers[url]
+    def urlopen(request: urllib.request.Request, **_: Any) -> Response:
+        calls.append(request.full_url)
+        answer = answers[request.full_url]
         if isinstance(answer, Exception):
             raise answer
         return Response(answer)
 
-    monkeypatch.setattr(_files, "open_url", open_url)
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
     return calls
 
 
-def read_thing(place: Path) -> bytes | None:
-    return (place / "thing.bin").read_bytes() if (place / "thing.bin").is_file() else None
-
-
-def thing(*urls: str) -> _files.Source:
-    return _files.Source("thing.bin", hashlib.md5(b"content").hexdigest(), urls)
-
-
 def test_a_download_is_checked_kept_and_not_repeated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    calls = serve(monkeypatch, {"http://a/thing.bin": TimeoutError("too slow"), "http://b/thing.bin": b"content"})
-    source = thing("http://a/thing.bin", "http://b/thing.bin")
+    parts, answers = publish(monkeypatch, tmp_path / "server")
+    first = "http://a/" + next(iter(mnist.FILES))
+    calls = serve(monkeypatch, answers | {first: TimeoutError("too slow")})
     for _ in range(2):
-        assert _files.load("things", None, [read_thing], [source]) == b"content"
-    assert calls == ["http://a/thing.bin", "http://b/thing.bin"]
-    assert [file.name for file in (tmp_path / "cache/datasets/things").iterdir()] == ["thing.bin"]
+        check(load("mnist", None, normalise=False), *parts)
+    assert calls == [first, first.replace("//a", "//b"), *(f"http://a/{name}" for name in [*mnist.FILES][1:])]
+    assert {file.name for file in (tmp_path / "cache/datasets/mnist").iterdir()} == set(mnist.FILES)
 
 
 def test_a_download_with_another_checksum_is_thrown_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    serve(monkeypatch, {"http://a/thing.bin": b"conten"})
-    one_line(lambda: _files.load("things", None, [read_thing], [thing("http://a/thing.bin")]), "checksum", "thing.bin")
-    assert list((tmp_path / "cache/datasets/things").iterdir()) == []
+    _, answers = publish(monkeypatch, tmp_path / "server")
+    serve(monkeypatch, dict.fromkeys(answers, b"conten"))
+    one_line(lambda: load("mnist", None), "checksum", next(iter(mnist.FILES)))
+    assert list((tmp_path / "cache/datasets/mnist").iterdir()) == []
 
 
 def test_a_half_downloaded_set_is_completed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    parts = write_four(tmp_path / "server")
-    contents = {file.name: file.read_bytes() for file in (tmp_path / "server").iterdir()}
-    sources = [_files.Source(n, hashlib.md5(c).hexdigest(), (f"http://a/{n}",)) for n, c in contents.items()]
-    calls = serve(monkeypatch, {f"http://a/{name}": content for name, content in contents.items()})
+    parts, answers = publish(monkeypatch, tmp_path / "server")
+    calls = serve(monkeypatch, answers)
+    have, *missing = mnist.FILES
     cache = tmp_path / "cache/datasets/mnist"
     cache.mkdir(parents=True)
-    (cache / sources[0].name).write_bytes(contents[sources[0].name])
-    reader = [lambda place: _idx.find_four(place, "mnist", "train", "t10k")]
-    arrays = _files.load("mnist", None, reader, sources)
-    assert np.array_equal(arrays.train_x, parts[0][0])
-    assert calls == [source.urls[0] for source in sources[1:]]
+    shutil.copy(tmp_path / "server" / have, cache)
+    check(load("mnist", None, normalise=False), *parts)
+    assert calls == [f"http://a/{name}" for name in missing]
 
 
 def test_a_cache_that_cannot_be_written_is_an_error_of_one_line(
@@ -518,11 +521,13 @@ def test_breast_cancer_is_standardised_by_its_training_part() -> None:
     assert data.test_x.mean(0).abs().max() > 1e-3
 
 
-def test_a_split_is_disjoint_complete_and_keeps_rare_classes_in_both_parts() -> None:
-    y = np.array([0] * 50 + [1] * 2)
-    train, test = stratified(y, 0.1, "anything")
-    assert sorted([*train, *test]) == list(range(52))
-    assert (y[train] == 1).sum() == (y[test] == 1).sum() == 1
+@pytest.mark.parametrize("share", [1e-4, 1 - 1e-4])
+def test_every_class_is_in_both_parts_however_small_one_is(share: float) -> None:
+    data = load("digits", None, test_share=share)
+    assert len(data.train_y) + len(data.test_y) == 1797
+    assert min(data.train_y.bincount(minlength=10)) >= 1
+    assert min(data.test_y.bincount(minlength=10)) >= 1
+    assert min(len(data.train_y), len(data.test_y)) == 10
 
 
 def test_a_dataset_prints_in_one_short_line() -> None:

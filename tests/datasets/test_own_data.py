@@ -4,6 +4,7 @@ import gzip
 import os
 import pickle
 import struct
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from coterie.datasets import Dataset
-from coterie.datasets.own import _set_aside
 from coterie.errors import ConfigError, CoterieError, DataError
 from coterie.parts import find
 
@@ -115,7 +115,7 @@ def test_bytes_are_scaled_and_have_channels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("label", ["label", "y", "target"])
-def test_a_table_of_numbers(tmp_path: Path, label: str) -> None:
+def test_a_parquet_table_of_numbers(tmp_path: Path, label: str) -> None:
     """Plain columns keep their numbers, bytes too: they are no pictures."""
     columns = {"a": X[:, 0], label: Y, "b": pl.Series(range(20), dtype=pl.UInt8), "c": Y > 1}
     pl.DataFrame(columns).write_parquet(tmp_path / "mine.parquet")
@@ -150,7 +150,7 @@ def test_text_labels_are_numbered_in_alphabetical_order(tmp_path: Path, kind: An
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_idx_files(tmp_path: Path, packed: bool) -> None:
+def test_idx_files_of_ones_own(tmp_path: Path, packed: bool) -> None:
     pictures = write_idx(tmp_path / "mine", "train", BYTES, Y, packed)
     wanted = BYTES[:, None] / np.float32(255)
     for path in ("mine", f"mine/{pictures.name}"):
@@ -229,7 +229,10 @@ def test_the_test_part_is_the_same_each_time_and_under_any_name(tmp_path: Path) 
 def test_the_parts_are_disjoint_complete_and_never_empty(numbers: list[int], share: float) -> None:
     y = torch.tensor(numbers)
     x = torch.arange(len(y), dtype=torch.float32)[:, None]
-    (train_x, train_y), (test_x, test_y) = _set_aside(Path("mine"), x, y, share)
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(Path(folder) / "mine.npz", x=x, y=y)
+        data = load(Path(folder), "mine.npz", test=share)
+    train_x, train_y, test_x, test_y = data.train_x, data.train_y, data.test_x, data.test_y
     assert sorted([*train_x.flatten().tolist(), *test_x.flatten().tolist()]) == x.flatten().tolist()
     assert len(train_y) > 0
     assert len(test_y) > 0
@@ -252,7 +255,9 @@ def test_the_parts_are_disjoint_complete_and_never_empty(numbers: list[int], sha
         ({"classes": 0}, ["dataset.classes", "got 0"]),
     ],
 )
-def test_settings_that_cannot_be(tmp_path: Path, settings: dict[str, Any], words: list[str]) -> None:
+def test_impossible_settings_of_own_data_are_refused(
+    tmp_path: Path, settings: dict[str, Any], words: list[str]
+) -> None:
     np.savez(tmp_path / "mine.npz", x=X, y=Y)
     complaint(ConfigError, tmp_path, settings.pop("path", "mine.npz"), *words, **settings)
 

@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_all_of_it(folder: Path) -> None:
+def test_so2sat_is_read_whole_and_standardised_by_band(folder: Path) -> None:
     found = so2sat(folder, limit=None)
     assert isinstance(found, Dataset)
     assert (found.shape, found.classes, len(found.train_y), len(found.test_y)) == ((10, 32, 32), 17, 300, 40)
@@ -47,7 +47,7 @@ def test_all_of_it(folder: Path) -> None:
     torch.testing.assert_close(found.train_x.mean((0, 2, 3)), torch.zeros(10), atol=1e-4, rtol=0)
 
 
-def test_some_of_it_at_equal_distances(folder: Path) -> None:
+def test_a_limit_takes_samples_at_equal_distances(folder: Path) -> None:
     whole, some = so2sat(folder, limit=None), so2sat(folder, limit=100, test_limit=8)
     assert some.train_y.tolist() == whole.train_y[::3].tolist()
     assert some.test_y.tolist() == whole.test_y[::5].tolist()
@@ -57,7 +57,7 @@ def test_some_of_it_at_equal_distances(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"), [({"limit": 0}, "dataset.limit"), ({"test_part": "x"}, "testing or validation")]
 )
-def test_settings_that_cannot_be(folder: Path, settings: dict[str, Any], words: str) -> None:
+def test_impossible_settings_of_so2sat_are_refused(folder: Path, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         so2sat(folder, **settings)
 

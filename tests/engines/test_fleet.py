@@ -1,63 +1,96 @@
 """The keeper of peers' processes: what dies is started again, at once or after a rest."""
 
 import itertools
+import time
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from coterie.engines import peer as fleets
-from coterie.engines.peer import Fleet, Peer, _Process
+from coterie.engines.peer import Fleet, Peer
 from coterie.errors import RunError
+from driving import job
 
 
 class Clock:
-    """A time that passes when told to."""
+    """A time that passes only while somebody sleeps."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr(fleets.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "sleep", self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
 
 
-def dead(code: int = 1) -> SimpleNamespace:
-    return SimpleNamespace(is_alive=lambda: False, exitcode=code)
+class Process:
+    """A process that ends by itself after some seconds, or when it is told to."""
+
+    def __init__(self, clock: Clock, seconds: float, exitcode: int) -> None:
+        self.clock, self.end, self.exitcode = clock, clock.now + seconds, exitcode
+
+    def is_alive(self) -> bool:
+        return self.clock.now < self.end
+
+    def terminate(self) -> None:
+        self.end = self.clock.now
+
+    def join(self, timeout: float) -> None:
+        assert not self.is_alive()
 
 
-def test_who_dies_as_soon_as_it_is_up_rests_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, starts, notes = Clock(monkeypatch), [], []
-    fleet = Fleet(Peer(restarts=20))
-    peer = _Process("node-0", Path("."), lambda: starts.append(clock.now) or dead())
-    peer.begin()
-    while clock.now < 140:
-        fleet._look_after(peer, notes.append)
-        clock.now += 0.25
-    gaps = [b - a for a, b in itertools.pairwise(starts)]
+class Mortals(Fleet):
+    """Peers of which the first dies: its n-th process lives for `lives(n)` seconds. The others do their work."""
+
+    def __init__(self, engine: Peer, clock: Clock, lives: Callable[[int], float]) -> None:
+        super().__init__(engine)
+        self.clock, self.lives = clock, lives
+        self.starts: list[float] = []
+        self.notes: list[str] = []
+
+    def starter(self, *args: Any) -> Callable[[], Any]:
+        _, _, _, node, *_ = args
+
+        def start() -> Any:
+            if node:
+                return Process(self.clock, 0, exitcode=0)
+            self.starts.append(self.clock.now)
+            return Process(self.clock, self.lives(len(self.starts)), exitcode=1)
+
+        return start
+
+    def live(self, folder: Path, until: float) -> None:
+        """Run a job, which is broken off at this time."""
+        pair = job(nodes=2, topology="complete", total=60)
+        given = (lambda names, statuses: None, lambda: self.clock.now >= until, self.notes.append)
+        self.job(folder / "config.toml", "decavg", 0, pair, folder, *given)
+
+
+def test_who_dies_as_soon_as_it_is_up_rests_longer_each_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fleet = Mortals(Peer(restarts=20), Clock(monkeypatch), lambda number: 0)
+    with pytest.raises(KeyboardInterrupt):
+        fleet.live(tmp_path, until=140)
+    gaps = [b - a for a, b in itertools.pairwise(fleet.starts)]
     assert gaps == sorted(gaps)
-    assert gaps[0] < 1
+    assert gaps[0] < 1.5
     assert gaps[-1] >= 15
-    assert [note.rpartition(" in ")[2] for note in notes[:3]] == ["0.5 s", "1 s", "2 s"]
+    assert [note.rpartition(" in ")[2] for note in fleet.notes[:3]] == ["0.5 s", "1 s", "2 s"]
 
 
-def test_who_has_worked_for_a_while_is_started_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    fleet, peer = Fleet(Peer()), _Process("node-0", Path("."), dead)
-    peer.begin()
-    peer.hasty = 5
-    clock.now += fleets.STEADY
-    notes: list[str] = []
-    fleet._look_after(peer, notes.append)
-    fleet._look_after(peer, notes.append)
-    assert peer.process is not None
-    assert peer.started == clock.now
-    assert notes == ["node-0 ended (exit code 1) and is started again"]
+def test_who_has_worked_for_a_while_is_started_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fleet = Mortals(Peer(restarts=20), Clock(monkeypatch), lambda number: fleets.STEADY if number == 4 else 0)
+    with pytest.raises(KeyboardInterrupt):
+        fleet.live(tmp_path, until=120)
+    assert fleet.notes[3] == "node-0 ended (exit code 1) and is started again"
+    assert fleet.starts[4] - fleet.starts[3] < fleets.STEADY + 1
+    assert fleet.notes[4].endswith("in 0.5 s")  # the count of hasty deaths begins anew
 
 
-def test_after_the_last_restart_the_job_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    fleet, peer = Fleet(Peer(restarts=1)), _Process("node-0", Path("."), dead)
-    peer.begin()
-    fleet._look_after(peer, lambda text: None)
-    clock.now += 1
-    fleet._look_after(peer, lambda text: None)
-    with pytest.raises(RunError, match="ended 2 times"):
-        fleet._look_after(peer, lambda text: None)
+def test_after_the_last_restart_the_job_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fleet = Mortals(Peer(restarts=1), Clock(monkeypatch), lambda number: 0)
+    with pytest.raises(RunError, match="node-0 ended 2 times"):
+        fleet.live(tmp_path, until=140)
+    assert len(fleet.starts) == 2

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from coterie.app import peer_commands
 from coterie.errors import PeerError
-from coterie.net import certificates, identity
+from coterie.net import certificates
 from coterie.net.certificates import certify, key_text, new_key
 from coterie.net.identity import Card, Home, channel, server_credentials, split_address
 from identities import authority, befriend, wear
@@ -145,17 +145,17 @@ def test_a_rotation_cut_short_can_be_finished(homes: Callable[[str], Home], monk
     overlap = alice.rotate()
     assert alice.rotate() == overlap  # a second call does not throw away what neighbours may have
     assert alice.check() == []
-    real = identity._rename
+    replace = os.replace
 
     def cut(source: Path, target: Path) -> None:
         if target.name == "certificate.pem":
             raise KeyboardInterrupt
-        real(source, target)
+        replace(source, target)
 
-    monkeypatch.setattr(identity, "_rename", cut)
-    with pytest.raises(KeyboardInterrupt):
-        alice.finish_rotation()
-    monkeypatch.setattr(identity, "_rename", real)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", cut)
+        with pytest.raises(KeyboardInterrupt):
+            alice.finish_rotation()
     with pytest.raises(PeerError, match="rotate --finish"):
         alice.check()
     assert alice.rotate() == overlap

@@ -139,7 +139,7 @@ def test_a_refusal_reaches_a_sender_in_the_middle_of_its_message(tmp_path: Path)
             long = memoryview(bytes(64 * wire.CHUNK))
             for header, reason in ((caller.header(session="another"), "session"), (b"\xff", "damaged")):
                 call = line.stream_stream(f"/{SERVICE}/Deliver")()
-                receipt = await wires._brought(call, wires.EncodedPacket(1, 1, header, long, 0, frozenset()))
+                receipt = await wires.deliver(call, wires.EncodedPacket(1, 1, header, long, 0, frozenset()))
                 assert receipt.reason == reason
 
     run(scene())

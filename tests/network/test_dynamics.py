@@ -7,14 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cyclopts import App
+from matplotlib.figure import Figure
 
+import pictures
 from coterie.app.dynamics_view import dynamics_command
 from coterie.errors import CoterieError, GraphError
-from coterie.network.dynamics import Dynamics, _noise, _quantiles, simulate
+from coterie.network.dynamics import Dynamics, simulate
 from coterie.network.estimates import under_outages
 from coterie.network.graph import Graph, draw
 from coterie.parts import find
-from coterie.randomness import generator
 from coterie.report.dynamics import draw_dynamics
 
 LINKS = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (0, 4)]
@@ -121,7 +122,7 @@ def test_closed_form_under_outages_equals_power_iteration() -> None:
     assert graph.gain(links=1e-3) == pytest.approx(10, rel=1e-3)  # who rarely hears anybody counts like anyone else
 
 
-def test_own_weights() -> None:
+def test_own_weights_enter_merge_matrix_steady_state_and_gain() -> None:
     graph = Graph.from_edges(5, LINKS, [0.1, 5, 2, 1, 0.3, 0.01])
     own, sizes = [0, 1, 2, 0.5, 3], [4, 1, 2, 2, 9]
     merge = (graph.matrix().toarray() + np.diag(own)) * sizes
@@ -199,7 +200,7 @@ def test_stabilisation_scales_like_the_mixing_time() -> None:
     assert 1e-4 <= level < 4e-4
 
 
-def test_what_never_rests_has_no_stabilisation() -> None:
+def test_without_noise_or_in_too_few_rounds_there_is_no_stabilisation() -> None:
     silent = simulate(make("regular", 20, k=4), 2000, 40, noise=0.0)
     assert silent.stabilisation is None
     assert silent.plateau == pytest.approx(silent.theory, rel=0.06)
@@ -226,27 +227,39 @@ def test_the_same_seed_gives_the_same_numbers_and_columns_are_apart() -> None:
 
 
 def test_noise_is_normal() -> None:
-    drawn = np.asarray(_noise((500, 801), _quantiles(0.1), generator(0, "test")), np.float64)  # type: ignore[arg-type]
-    assert drawn.shape == (500, 801)
-    assert abs(drawn.mean()) < 5e-4
-    assert drawn.std() == pytest.approx(0.1, rel=5e-3)
-    assert ((drawn / 0.1) ** 4).mean() == pytest.approx(3, rel=0.02)
-    assert abs(np.corrcoef(drawn[:-1].ravel(), drawn[1:].ravel())[0, 1]) < 0.01
+    """Two nodes that start at zero: after a round they are noise, and E|a − b| / 2 = σ / √π of no other law."""
+    found = simulate(make("line", 2), 400_000, 1, noise=0.1, init=1e-12)
+    assert found.across_parameters[1] == pytest.approx(0.1, rel=3e-3)
+    assert found.across_nodes[1] == pytest.approx(0.1 / math.sqrt(math.pi), rel=3e-3)
+
+
+def test_noise_of_one_round_tells_nothing_of_the_next() -> None:
+    """What two nodes share is a walk whose variance grows by σ² / 2 a round; what sets them apart stays as it is."""
+    found = simulate(make("line", 2), 100_000, 20, noise=0.1, init=1e-12)
+    rounds = np.arange(1, 21)
+    shared = found.across_parameters[1:] ** 2 - 0.1**2 / 2  # less the part that sets them apart
+    np.testing.assert_allclose(shared, rounds * 0.1**2 / 2, rtol=0.02)
+    np.testing.assert_allclose(found.across_nodes[1:], 0.1 / math.sqrt(math.pi), rtol=0.01)
 
 
 @pytest.mark.parametrize("wrong", [{"dimensions": 0}, {"rounds": 0}, {"noise": -1.0}, {"init": 0.0}])
-def test_settings_that_cannot_be(wrong: dict[str, float]) -> None:
+def test_impossible_settings_of_the_simulation_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(CoterieError, match=f"^{next(iter(wrong))}: expected"):
         simulate(make("ring", 5), **wrong)  # type: ignore[arg-type]
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_dynamics_command_prints_facts_and_draws(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], figures: dict[str, Figure]
+) -> None:
     picture = tmp_path / "new" / "d.png"
     _command("ba", "--nodes", "60", "--m", "3", "--dimensions", "500", "--rounds", "60", "--draw", str(picture))
     told = capsys.readouterr().out
     for words in ("σ_ap plateau", "theory", "ratio", "σ_an stabilises", "mixing time"):
         assert words in told
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.is_file()
+    lines = pictures.named(*figures["d.png"].axes)
+    assert len(lines) == 5  # both spreads, the theory, the noise, and when σ_an is stable
+    assert all(len(pictures.points(line)) == 61 for label, line in lines.items() if "over" in label)
     _command("ring", "--nodes", "60", "--rounds", "10", "--links", "0.8", "--dimensions", "10")
     assert "not come to rest within 10 rounds" in capsys.readouterr().out
     with pytest.raises(CoterieError, match="noise: expected a number"):
@@ -260,6 +273,15 @@ def _command(*tokens: str) -> None:
     app(["dynamics", *typed])
 
 
-def test_drawing_without_noise(tmp_path: Path) -> None:
+def test_both_spreads_are_drawn_with_the_level_of_the_theory(tmp_path: Path, figures: dict[str, Figure]) -> None:
     still = Dynamics(np.array([1.0, 0.5, 0.5]), np.array([1.0, 0.0, 0.0]), 10, 0.0, 0.5, 1.0)
-    assert draw_dynamics(still, tmp_path / "d.svg").read_text("utf-8").startswith("<?xml")
+    draw_dynamics(still, tmp_path / "d.svg")
+    (axes,) = figures["d.svg"].axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("communication round", "standard deviation")
+    assert axes.get_yscale() == "log"
+    within, apart, theory = map(pictures.points, axes.lines)  # without noise neither its level nor stabilisation
+    assert pictures.legend(axes)[2] == "σ_init·‖v_steady‖ = 0.5"
+    assert within.tolist() == [[0, 1], [1, 0.5], [2, 0.5]]
+    assert apart[0].tolist() == [0, 1]
+    assert np.isnan(apart[1:, 1]).all()  # zero has no place on a logarithmic axis
+    assert theory[:, 1].tolist() == [0.5, 0.5]

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
+import pictures
 from coterie.errors import GraphError
 from coterie.network import estimates
 from coterie.network.graph import Graph, draw
@@ -17,7 +19,7 @@ def make(name: str, nodes: int, seed: int = 0, **options: object) -> Graph:
     return draw(find("topologies", name).make(**options).draw, nodes, seed, connect=True)
 
 
-def test_from_nodes_and_mistakes() -> None:
+def test_gain_from_the_number_of_nodes_right_or_mistaken() -> None:
     assert estimates.from_nodes(64) == 8
     assert estimates.from_nodes(64, mistaken=4) == 16
     assert estimates.from_nodes(64, 1 / 3) == pytest.approx(4)
@@ -114,12 +116,24 @@ def test_push_sum_is_exact_and_loses_what_is_lost() -> None:
     np.testing.assert_allclose(believed, plus.sum() / math.sqrt((plus**2).sum()), rtol=1e-9)
 
 
-def test_gossip_that_cannot_be(tmp_path: Path) -> None:
-    graph = make("ring", 6)
+def test_gossip_that_cannot_be() -> None:
     with pytest.raises(GraphError, match="loss is a probability"):
-        estimates.gossip_push_sum(graph, 3, loss=1.0)
-    draw_gossip({"push-sum": estimates.gossip_push_sum(graph, 5)}, tmp_path / "g.png")
-    assert (tmp_path / "g.png").read_bytes().startswith(b"\x89PNG")
+        estimates.gossip_push_sum(make("ring", 6), 3, loss=1.0)
+
+
+def test_gossip_is_drawn_from_the_round_in_which_everyone_knows_something(
+    tmp_path: Path, figures: dict[str, Figure]
+) -> None:
+    found = estimates.gossip_push_sum(make("ring", 6), 8)
+    draw_gossip({"push-sum": found}, tmp_path / "g.png")
+    (axes,) = figures["g.png"].axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("round of gossip", "relative error of the gain")
+    assert pictures.legend(axes) == ["push-sum"]
+    median, worst = map(pictures.points, axes.lines)
+    first = int(median[0, 0])
+    assert first == 3  # the other side of the ring
+    np.testing.assert_allclose(median[:, 1], np.median(found.errors[first:], axis=1))
+    np.testing.assert_allclose(worst[:, 1], found.errors[first:].max(axis=1))
 
 
 def test_without_outages_nothing_fluctuates() -> None:

@@ -45,7 +45,7 @@ def test_a_round_can_be_asked_for_in_any_order() -> None:
         assert np.array_equal(straight.active(RING, t), wanted[t])
 
 
-def test_both_ends_know() -> None:
+def test_the_state_of_a_link_depends_on_its_ends_alone() -> None:
     """A link's state depends on its ends alone, not on what else is in the network."""
     whole = Faults(2, links=0.5, outage=4).active(RING, 40)
     pair = Graph.from_edges(400, [(7, 8)])
@@ -87,14 +87,14 @@ def test_the_gain_under_bursts_can_be_measured() -> None:
         ({"joins": "x:2"}, ["joins"]),
     ],
 )
-def test_mistakes(settings: dict[str, Any], words: list[str]) -> None:
+def test_impossible_outages_joins_and_leaves_are_refused(settings: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(ConfigError) as error:
         small(**settings)
     for word in words:
         assert word in str(error.value)
 
 
-def test_said_in_many_ways(tmp_path: Path) -> None:
+def test_joins_and_leaves_from_text_tables_files_and_methods(tmp_path: Path) -> None:
     by_table = small(joins={4: 3, 5: 3}, leaves={0: 4}, links=0.5, outage=4)
     assert small(joins="4-5:3", leaves="0:4", links=0.5, outage=4).joins == by_table.joins
     (tmp_path / "x.toml").write_text(by_table.to_toml())
@@ -104,7 +104,7 @@ def test_said_in_many_ways(tmp_path: Path) -> None:
     assert mixed.run(tmp_path / "mixed").height == runner.resume(tmp_path / "mixed").height
 
 
-def test_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_joins_leaves_and_outages_by_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = "--nodes 4 --rounds 3 --batches 1 --total 80 --seeds 0 --rule decavg --engine memory --links 0.8 --outage 3"
     assert main(["run", *flags.split(), "--joins", "3:2", "--leaves", "0:3", "--out", str(tmp_path / "x")]) == 0
     rows = pl.read_parquet(tmp_path / "x" / "records.parquet")
@@ -173,23 +173,23 @@ def test_resume_in_the_middle_of_it(engine: Any, round: int, tmp_path: Path) -> 
 
 
 class TestGain:
-    def test_of_who_is_there_at_first(self) -> None:
+    def test_gain_is_of_the_nodes_that_are_there_at_first(self) -> None:
         made = job(nodes=6, topology="complete", partition="iid", joins={4: 2, 5: 3}, leaves={0: 2})
         np.testing.assert_allclose(made.gains[:4], 2.0, rtol=0.01)
         assert made.gains[4:].tolist() == [1.0, 1.0]
 
-    def test_of_parts_that_are_joined_later(self) -> None:
+    def test_gain_of_parts_that_are_joined_later(self) -> None:
         made = job(nodes=5, topology="line", partition="iid", joins={2: 2})
         np.testing.assert_allclose(made.gains, [2**0.5, 2**0.5, 1, 2**0.5, 2**0.5], rtol=0.01)
 
-    def test_by_gossip_of_who_is_there(self) -> None:
+    def test_gain_by_gossip_of_the_nodes_that_are_there(self) -> None:
         made = job(nodes=6, topology="complete", partition="iid", joins={4: 2, 5: 3})
         *_, last = survey(made, 4000, 4)
         assert np.isnan(last[4:]).all()
         np.testing.assert_allclose(last[:4], 2.0, rtol=0.1)
         assert estimates(made, 500, 4)[4:].tolist() == [1.0, 1.0]
 
-    def test_estimates(self) -> None:
+    def test_estimates_are_of_the_nodes_that_are_there(self) -> None:
         def gains(**settings: Any) -> np.ndarray:
             network = {"topology": "complete", "partition": "iid", "total": 400, "nodes": 16}
             return job(**network, initialiser={"name": "gain", **settings}).gains

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from matplotlib.quiver import Quiver
 
 from coterie.errors import GraphError
 from coterie.network.graph import Graph, draw
@@ -240,7 +242,7 @@ def test_disagreement_contracts_at_the_rate_of_the_gap() -> None:
     assert math.log(spread[50] / spread[149]) == pytest.approx(99 / rounds, rel=0.02)
 
 
-def test_one_node() -> None:
+def test_a_network_of_one_node() -> None:
     graph = Graph.from_edges(1, [])
     assert graph.is_connected()
     assert (graph.edges, graph.diameter(), graph.gain(), graph.spectral_gap(), graph.mixing_time()) == (0, 0, 1, 1, 0)
@@ -248,7 +250,7 @@ def test_one_node() -> None:
     assert graph.active(0, 1, 0.5, 0.5).shape == (0,)
 
 
-def test_two_parts() -> None:
+def test_a_network_of_two_parts_is_not_connected() -> None:
     graph = Graph.from_edges(4, [(0, 1), (2, 3)])
     assert (graph.is_connected(), graph.components(), graph.diameter()) == (False, 2, math.inf)
     assert (graph.spectral_gap(), graph.mixing_time()) == (0, math.inf)
@@ -259,12 +261,18 @@ def test_diameter_is_that_of_networkx(graph: Graph) -> None:
     assert graph.diameter() == nx.diameter(graph.to_networkx())
 
 
-def test_diameter_in_blocks_and_by_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("first", [0, 700])
+def test_diameter_of_a_network_too_dense_for_one_pass(first: int) -> None:
+    """A clique with two tails, which are searched either first or last: all else is much nearer together."""
+    clique = [n for n in range(710) if not first <= n < first + 10]
+    tails = [*itertools.pairwise(range(first, first + 5)), *itertools.pairwise(range(first + 5, first + 10))]
+    held = [(clique[0], first), (clique[1], first + 5)]
+    assert Graph.from_edges(710, [*itertools.combinations(clique, 2), *tails, *held]).diameter() == 11
+
+
+def test_diameter_of_plain_and_of_large_networks() -> None:
     order = [*range(0, 100, 2), *range(100, 150), *range(1, 100, 2)]  # a line whose last nodes stand in the middle
-    centred = Graph.from_edges(150, list(itertools.pairwise(order)))
-    assert centred.diameter() == 149
-    monkeypatch.setattr("coterie.network.paths.WORDS", 1)
-    assert centred.diameter() == 149
+    assert Graph.from_edges(150, list(itertools.pairwise(order))).diameter() == 149
     assert make("line", 150).diameter() == 149
     assert make("complete", 300).diameter() == 1
     assert make("er", 600, p=0.2).diameter() == 2
@@ -351,7 +359,7 @@ def test_draw_wants_the_right_number_of_nodes() -> None:
         draw(lambda nodes, rng: PATH3, 4, 0)
 
 
-def test_describe() -> None:
+def test_describe_gives_size_degrees_diameter_and_gain() -> None:
     facts = describe(PATH3, [10, 30, 60])
     assert facts["nodes"] == 3
     assert facts["links"] == 2
@@ -371,6 +379,16 @@ def test_describe() -> None:
     ],
     ids=["one node", "two parts", "directed", "many"],
 )
-def test_drawing(graph: Graph, tmp_path: Path) -> None:
+def test_a_network_is_drawn_with_all_its_nodes_and_links(
+    graph: Graph, tmp_path: Path, figures: dict[str, Figure]
+) -> None:
     draw_graph(graph, tmp_path / "new" / "network.png")
-    assert (tmp_path / "new" / "network.png").read_bytes().startswith(b"\x89PNG")
+    axes, bar = figures["network.png"].axes
+    *links, dots = axes.collections
+    assert np.array_equal(np.sort(dots.get_array()), np.sort(graph.degree))
+    assert len(dots.get_offsets()) == graph.nodes
+    drawn = sum(arrows.N if isinstance(arrows, Quiver) else len(arrows.get_paths()) for arrows in links)
+    assert drawn == graph.edges
+    assert bar.get_ylabel() == "degree (how many a node hears)"
+    assert f"{graph.edges} {'arc' if graph.directed else 'link'}" in axes.get_xlabel()
+    assert ("not connected: 2 components" in axes.get_xlabel()) == (not graph.is_connected())

@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+import pictures
 from coterie.network import skew
 from coterie.report.allocation import draw_allocation
 
@@ -99,7 +101,23 @@ def test_bubbles_are_where_the_samples_are_with_area_by_their_number(tmp_path: P
 @pytest.mark.parametrize(
     ("shape", "suffix"), [((1, 1), "png"), ((150, 26), "png"), ((50, 10), "svg"), ((50, 10), "pdf")]
 )
-def test_allocations_of_any_size_are_drawn(shape: tuple[int, int], suffix: str, tmp_path: Path) -> None:
-    path = tmp_path / f"a.{suffix}"
-    draw_allocation(np.random.default_rng(0).integers(0, 100, shape), path)
-    assert path.stat().st_size > 1000
+def test_allocations_of_any_size_are_drawn(
+    shape: tuple[int, int], suffix: str, tmp_path: Path, figures: dict[str, Figure]
+) -> None:
+    table = np.random.default_rng(0).integers(0, 100, shape)
+    draw_allocation(table, tmp_path / f"a.{suffix}", title="one")
+    (axes,) = figures[f"a.{suffix}"].axes
+    assert (pictures.title(axes), axes.get_xlabel(), axes.get_ylabel()) == ("one", "node", "class")
+    bubbles = axes.collections[0]
+    assert np.array_equal(bubbles.get_offsets(), np.argwhere(table))
+    areas = bubbles.get_sizes() / table[table > 0]
+    np.testing.assert_allclose(areas, areas[0])
+    shown = [int(text.replace(",", "")) for text in pictures.legend(axes)]
+    assert shown
+    assert max(shown) <= table.max()
+
+
+def test_a_picture_is_of_the_format_that_its_name_says(tmp_path: Path) -> None:
+    for suffix, begin in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
+        draw_allocation(TABLE, tmp_path / f"a.{suffix}")
+        assert (tmp_path / f"a.{suffix}").read_bytes().startswith(begin)

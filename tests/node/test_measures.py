@@ -9,8 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from matplotlib.figure import Figure
 from polars.testing import assert_frame_equal
 
+import pictures
 from coterie import records
 from coterie.app.cli import main
 from coterie.contract import Layout
@@ -92,7 +94,7 @@ def test_a_method_cannot_have_measures_of_its_own() -> None:
         small(methods={"decavg": {"measures": ["spread"]}})
 
 
-def test_they_survive_a_file(tmp_path: Path) -> None:
+def test_measures_asked_for_come_back_from_the_configuration_file(tmp_path: Path) -> None:
     small(methods=["decavg", "cfa"], rounds=1, measures=KINDS).run(tmp_path / "x")
     assert records.configuration(tmp_path / "x").measures == KINDS
 
@@ -188,12 +190,33 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_all_figures_are_drawn_and_shown(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_figures_are_drawn_and_shown(
+    measured: Path, capsys: pytest.CaptureFixture[str], figures: dict[str, Figure]
+) -> None:
     assert main(["plot", str(measured)]) == 0
-    for name in ("parameter_spread.png", "steps.png", "told.png"):
-        assert name in capsys.readouterr().out or (measured / name).is_file()
-        assert (measured / name).read_bytes().startswith(b"\x89PNG")
-        assert (measured / name).stat().st_size > 5000
+    out = capsys.readouterr().out
+    assert all(f"{name}.png" in out for name in ("parameter_spread", "steps", "told"))
+    frame, methods = records.measures(measured), ["cfa", "decavg", "dechw", "isolation"]
+
+    def mean(method: str, measure: str) -> pl.Series:
+        mine = frame.filter(pl.col("method") == method, pl.col("measure") == measure, pl.col("layer").is_null())
+        return mine.group_by("round").agg(pl.col("value").mean()).sort("round")["value"]
+
+    spreads = pictures.panels(figures["parameter_spread.png"])
+    assert [pictures.title(axes) for axes in spreads] == methods
+    for axes, method in zip(spreads, methods, strict=True):
+        for line, measure in zip(axes.lines[-2:], ("sigma_ap", "sigma_an"), strict=True):
+            np.testing.assert_allclose(pictures.points(line)[:, 1], mean(method, measure))
+    assert pictures.legend(spreads[-1])[-1] == "whole model"
+    steps = pictures.panels(figures["steps.png"])
+    assert len(steps) == 2 * len(methods)
+    moves = pictures.named(steps[0])
+    assert [*moves] == ["training", "aggregation", "both together"]
+    np.testing.assert_allclose(pictures.points(moves["training"])[:, 1], mean("cfa", "train_step"))
+    assert "cosine between training and aggregation" in pictures.words(figures["steps.png"])
+    told = pictures.panels(figures["told.png"])
+    assert all("dechw" in pictures.title(axes) for axes in told)
+    assert [*pictures.named(told[0])] == [f"node {i}" for i in range(6)]
     assert main(["resume", str(measured)]) == 0
     assert "measures.parquet" in capsys.readouterr().out
     page = (measured / "report.html").read_text()
@@ -212,7 +235,7 @@ def test_figures_without_measures_are_left_out(measured: Path, tmp_path: Path) -
         draw_told(only, tmp_path / "x.png", ("h_element",))
 
 
-def test_figures_of_awkward_measures(tmp_path: Path) -> None:
+def test_figures_of_awkward_measures(tmp_path: Path, figures: dict[str, Figure]) -> None:
     """One round, no spread at all, nobody merges, many tensors, many nodes, a name that is no mathematics."""
     rows = [
         ("_$x$", 0, number, node, layer, measure, 0.0 if number == 0 else 1.0 + node)
@@ -223,6 +246,14 @@ def test_figures_of_awkward_measures(tmp_path: Path) -> None:
     ]
     frame = pl.DataFrame(rows, schema=records.MEASURES, orient="row")
     assert len(plot_measures(frame, tmp_path)) == 3
+    (axes,) = figures["parameter_spread.png"].axes
+    assert pictures.title(axes) == r" _\$x\$"
+    assert len(pictures.legend(axes)) == 7  # six tensors of forty, weights only, and the whole model
+    assert all(text.endswith("weight") for text in pictures.legend(axes)[:-1])
+    assert "6 of 40 tensors" in pictures.words(figures["parameter_spread.png"])
+    (axes,) = figures["told.png"].axes
+    assert len(axes.lines) == 9  # eight nodes, and their median
+    assert pictures.points(axes.lines[-1]).tolist() == [[0, 0], [40, 4.5]]
     assert len(plot_measures(frame.filter(pl.col("round") == 0), tmp_path)) == 3
 
 

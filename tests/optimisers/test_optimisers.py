@@ -52,7 +52,7 @@ def test_same_as_pytorch(name: str, settings: dict[str, Any], theirs: Any, optio
         torch.testing.assert_close(w, parameter.detach(), rtol=1e-6, atol=1e-7)
 
 
-def test_all_are_compared() -> None:
+def test_every_optimiser_is_compared_with_pytorch() -> None:
     assert {name for name, *_ in PAIRS} == set(names("optimisers"))
 
 
@@ -69,7 +69,7 @@ class TestEveryOptimiser:
                 ours.step(rows[i], gradient[i].clone(), single[i], count)
         torch.testing.assert_close(stack, rows)
 
-    def test_falls(self, name: str) -> None:
+    def test_the_loss_falls(self, name: str) -> None:
         """On a bowl every optimiser comes nearer to the bottom."""
         ours: Optimiser = find("optimisers", name).make(lr=0.05)
         w = torch.tensor([1.0, -2.0])

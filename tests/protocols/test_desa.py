@@ -12,7 +12,6 @@ from torch import Tensor
 from coterie.contract import Message
 from coterie.errors import ConfigError
 from coterie.lessons import Classroom, Loss
-from coterie.protocols._anchors import contrast, distil, taught
 from coterie.protocols.desa import DESA
 from coterie.runs.experiment import Experiment
 from driving import LIGHT, drive, samples, session
@@ -27,6 +26,86 @@ def digits(*classes: int, count: int = 200) -> tuple[Tensor, Tensor]:
     y = samples().targets(which)
     held = torch.isin(y, torch.tensor(classes or range(10)))
     return samples().inputs(which)[held], y[held]
+
+
+@dataclass
+class Scholar:
+    """A student whose model sees the mean of an image, and who notes what it is to be trained with."""
+
+    node: int = 0
+    to: list[int] = field(default_factory=lambda: [1, 2])
+    held: tuple[int, ...] = (0, 1)
+    given: tuple[Tensor, Tensor] | None = None
+    """Inputs and targets in place of the digits held."""
+    seed: int = 0
+    classes: int = 10
+    heard: dict[int, Message] = field(default_factory=dict)
+    notes: dict[str, Tensor] = field(default_factory=dict)
+    asked: list[Loss] = field(default_factory=list)
+    round = 0
+
+    @property
+    def data(self) -> Classroom:
+        return Classroom(*(self.given or digits(*self.held)), 0, 0, self.node)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.data.inputs.shape[1:])
+
+    def look(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.flatten(1), x.mean((1, 2, 3))[:, None].expand(-1, 10).contiguous()
+
+    def train(self, loss: Loss) -> None:
+        self.asked.append(loss)
+
+    def hear(self, **said: Any) -> Any:
+        self.heard = {int(n.removeprefix("n")): Message(f, torch.ones(1)) for n, f in said.items()}
+        return self
+
+
+def say(protocol: DESA, name: str, student: Any) -> dict[int, dict[str, Tensor]]:
+    said: dict[int, dict[str, Tensor]] = getattr(protocol, name)(student)
+    return said
+
+
+def distil(
+    inputs: Tensor, targets: Tensor, ipc: int, steps: int, width: int, seed: int, node: int
+) -> dict[int, Tensor]:
+    """The anchors of each class that a node with these data offers."""
+    student = Scholar(node, [node + 1], given=(inputs, targets), seed=seed)
+    (offered,) = say(DESA(ipc, steps, width), "offer", student).values()
+    return {int(c): x.view(ipc, *inputs.shape[1:]) for c, x in offered.items()}
+
+
+def term(name: str, real: Tensor, targets: Tensor, anchors: Tensor, labels: Tensor, **more: Any) -> Tensor:
+    """What one term adds to the loss of a mini-batch: with one anchor a class, of which features or logits are given.
+
+    `told` are others' logits on the anchors of each class, `look` is what the model makes of its inputs.
+    """
+    notes = {"anchors 0": anchors, "classes 0": labels, "holds": torch.empty(0, dtype=torch.int64)}
+    student = Scholar(given=(real, targets), classes=more.get("classes", 2), notes=notes)
+    student.hear(n1={f"yours {c}": row for c, row in more.get("told", {}).items()})
+    enough = -(-len(anchors) // len(real))  # a mini-batch sees as many anchors as it has samples: let it see all
+
+    def loss(**weights: float) -> Tensor:
+        protocol = DESA(ipc=1, temperature=more.get("temperature", 1.0), **{"contrast": 0, "teaching": 0, **weights})
+        say(protocol, "learn", student)
+        return student.asked[-1](more["look"], real.repeat(enough, 1), targets.repeat(enough))
+
+    return loss(**{name: 1.0}) - loss()
+
+
+def contrast(real: Tensor, targets: Tensor, anchors: Tensor, labels: Tensor) -> Tensor:
+    """The contrast between features of real samples and of anchors."""
+    return term("contrast", real, targets, anchors, labels, look=lambda x: (x, torch.zeros(len(x), 10).to(x)))
+
+
+def taught(logits: Tensor, labels: Tensor, told: dict[int, Tensor], temperature: float) -> Tensor:
+    """Distillation from what was told, by class, to a model with these logits on the anchors."""
+    given: Any = {"told": told, "temperature": temperature, "look": lambda x: (torch.zeros(len(x), 3), x)}
+    return term(
+        "teaching", torch.zeros_like(logits), torch.zeros(len(logits), dtype=torch.int64), logits, labels, **given
+    )
 
 
 class TestDistil:
@@ -76,73 +155,39 @@ def _linear(x: Tensor, w: Tensor) -> Tensor:
 class TestLosses:
     def test_contrast(self) -> None:
         """Two anchors at right angles: log(1 + e^{−1/τ}) for what lies on its own, and 1/τ more on the other."""
-        anchors, labels = torch.tensor([[2.0, 0], [0, 5]]), torch.tensor([0, 1])
-        good = contrast(torch.tensor([[3.0, 0]]), torch.tensor([0]), anchors, labels)
-        bad = contrast(torch.tensor([[3.0, 0]]), torch.tensor([1]), anchors, labels)
-        torch.testing.assert_close(good, torch.tensor(-1 / 0.07).exp().log1p())
-        torch.testing.assert_close(bad - good, torch.tensor(1 / 0.07))
+        anchors, labels = torch.tensor([[2.0, 0], [0, 5]], dtype=torch.float64), torch.tensor([0, 1])
+        good, bad = (contrast(anchors[:1], torch.tensor([c]), anchors, labels) for c in (0, 1))
+        torch.testing.assert_close(good, torch.tensor(-1 / 0.07).double().exp().log1p(), rtol=1e-6, atol=0)
+        torch.testing.assert_close(bad - good, torch.tensor(1 / 0.07).double())
 
     def test_a_class_without_anchors_is_left_out(self) -> None:
         anchors, labels = torch.tensor([[2.0, 0], [0, 5]]), torch.tensor([0, 1])
-        features = torch.tensor([[3.0, 0], [1, 1]])
+        features = torch.tensor([[3.0, 1], [1, 1]])
         both = contrast(features, torch.tensor([0, 9]), anchors, labels)
         torch.testing.assert_close(both, contrast(features[:1], torch.tensor([0]), anchors, labels))
+        assert both > 0
         assert contrast(features, torch.tensor([9, 9]), anchors, labels) == 0
 
     def test_anchors_features_are_not_moved(self) -> None:
         real, anchors = torch.rand(3, 4, requires_grad=True), torch.rand(2, 4, requires_grad=True)
         contrast(real, torch.tensor([0, 1, 0]), anchors, torch.tensor([0, 1])).backward()
         assert real.grad is not None
-        assert anchors.grad is None
+        assert real.grad.norm() > 0
+        assert anchors.grad is None or not anchors.grad.any()
 
     def test_taught(self) -> None:
         """z = (ln 3, 0), z̄ = 0, T = 1: 0.1·ln(4/3) + 0.9·½ ln(4/3); and nothing where nothing was told."""
-        z, told = torch.tensor([[3.0, 1], [9, 9]]).log(), torch.tensor([[0.0, 0], [torch.nan, torch.nan]])
-        found = taught(z, torch.tensor([0, 1]), told, 1.0)
-        torch.testing.assert_close(found, torch.tensor(4 / 3).log() * (0.1 + 0.45))
-        assert taught(z, torch.tensor([0, 1]), torch.full_like(z, torch.nan), 1.0) == 0
+        z, labels = torch.tensor([[3.0, 1], [9, 9]]).log(), torch.tensor([0, 1])
+        torch.testing.assert_close(
+            taught(z, labels, {0: torch.zeros(2)}, 1.0), torch.tensor(4 / 3).log() * (0.1 + 0.45)
+        )
+        assert taught(z, labels, {}, 1.0) == 0
 
     def test_temperature(self) -> None:
-        z, told = torch.tensor([[4.0, 0]]), torch.tensor([[0.0, 4]])
-        hot, label = taught(z, torch.tensor([0]), told, 20.0), torch.tensor([0])
+        z, told, label = torch.tensor([[4.0, 0]]), torch.tensor([[0.0, 4]]), torch.tensor([0])
+        hot = taught(z, label, {0: told[0]}, 20.0)
         wanted = 400 * F.kl_div(F.log_softmax(z / 20, -1), F.softmax(told / 20, -1), reduction="sum")
         torch.testing.assert_close(hot, 0.1 * F.cross_entropy(z, label) + 0.9 * wanted)
-
-
-@dataclass
-class Scholar:
-    """A student whose model sees the mean of an image, and who notes what it is to be trained with."""
-
-    node: int = 0
-    to: list[int] = field(default_factory=lambda: [1, 2])
-    classes: tuple[int, ...] = (0, 1)
-    heard: dict[int, Message] = field(default_factory=dict)
-    notes: dict[str, Tensor] = field(default_factory=dict)
-    asked: list[Loss] = field(default_factory=list)
-    seed = round = 0
-    shape = (1, 8, 8)
-
-    @property
-    def data(self) -> Classroom:
-        return Classroom(*digits(*self.held), 0, 0, self.node)
-
-    def __post_init__(self) -> None:
-        self.held, self.classes = self.classes, 10  # type: ignore[assignment]
-
-    def look(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return x.flatten(1), x.mean((1, 2, 3))[:, None].expand(-1, 10).contiguous()
-
-    def train(self, loss: Loss) -> None:
-        self.asked.append(loss)
-
-    def hear(self, **said: Any) -> Any:
-        self.heard = {int(n.removeprefix("n")): Message(f, torch.ones(1)) for n, f in said.items()}
-        return self
-
-
-def say(protocol: DESA, name: str, student: Any) -> dict[int, dict[str, Tensor]]:
-    said: dict[int, dict[str, Tensor]] = getattr(protocol, name)(student)
-    return said
 
 
 class TestExercises:
@@ -181,15 +226,20 @@ class TestExercises:
 
     def test_the_mean_of_those_who_spoke(self) -> None:
         """Two told of my class 0, one of its own class 4; what they say of anchors that nobody has is not heard."""
-        one = Scholar()
-        say(LITTLE, "offer", one)
-        say(LITTLE, "tell", one.hear(n1={"4": torch.zeros(128)}))
-        one.hear(
-            n1={"yours 0": torch.full((20,), 1.0), "mine 4": torch.full((20,), 7.0), "mine 9": torch.zeros(20)},
-            n2={"yours 0": torch.full((20,), 4.0), "mine 0": torch.zeros(20)},
-        )
-        assert LITTLE._told(one, 0)[:, 0].nan_to_num(-1).tolist() == [2.5, 2.5, -1, -1]
-        assert LITTLE._told(one, 1)[:, 0].tolist() == [7, 7]
+        mine, theirs, other, void = torch.rand(20), torch.rand(20), torch.rand(20), torch.rand(20)
+        x, y = digits(0, 1)
+
+        def loss(**said: Any) -> Tensor:
+            one = Scholar()
+            say(LITTLE, "offer", one)
+            say(LITTLE, "tell", one.hear(n1={"4": torch.zeros(128)}))
+            say(replace(LITTLE, temperature=1.0), "learn", one.hear(**said))
+            return one.asked[-1](one.look, x, y)
+
+        found = loss(n1={"yours 0": mine, "mine 4": other, "mine 9": void}, n2={"yours 0": theirs, "mine 0": void})
+        torch.testing.assert_close(found, loss(n1={"yours 0": (mine + theirs) / 2, "mine 4": other}))
+        assert not torch.isclose(found, loss(n1={"yours 0": mine, "mine 4": other}))
+        assert not torch.isclose(found, loss(n1={"yours 0": (mine + theirs) / 2}))
 
     def test_the_loss_is_the_sum_of_its_parts(self) -> None:
         one, x, y = Scholar(), *digits(0, 1)
@@ -203,12 +253,11 @@ class TestExercises:
 
         anchors = torch.cat([one.notes["anchors 0"], one.notes["anchors 1"]])
         labels = torch.tensor([0, 0, 1, 1, 4, 4])
-        told = torch.cat([LITTLE._told(one, 0), LITTLE._told(one, 1)])
-        (features, _), (theirs, logits) = one.look(x), one.look(anchors)
         plain = F.cross_entropy(one.look(torch.cat([x, anchors]))[1], torch.cat([y, labels]))
         torch.testing.assert_close(loss(contrast=0, teaching=0), plain)
-        torch.testing.assert_close(loss(contrast=2, teaching=0), plain + 2 * contrast(features, y, theirs, labels))
-        torch.testing.assert_close(loss(contrast=0, teaching=3), plain + 3 * taught(logits, labels, told, 20.0))
+        contrasted, told = loss(contrast=1, teaching=0) - plain, loss(contrast=0, teaching=1) - plain
+        assert min(contrasted, told) > 0
+        torch.testing.assert_close(loss(contrast=2, teaching=3), plain + 2 * contrasted + 3 * told)
 
     @pytest.mark.parametrize("wrong", [{"ipc": 0}, {"steps": -1}, {"width": 0}, {"temperature": 0.0}])
     def test_settings_that_cannot_be(self, wrong: dict[str, Any]) -> None:

@@ -2,6 +2,8 @@
 
 import io
 import math
+import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,13 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 from rich.console import Console
 
+import pictures
 from coterie.errors import ConfigError, RunError
-from coterie.report.curves import BOUND, _looks, plot_accuracy, plot_all, plot_spread
-from coterie.report.page import _finding, write_report
+from coterie.report.curves import plot_accuracy, plot_all, plot_nodes, plot_spread
+from coterie.report.page import write_report
 from coterie.report.statistics import (
     characteristic_time,
     complete,
@@ -245,10 +249,70 @@ def test_one_seed_shows_a_dash_for_its_interval() -> None:
 # Figures and the page
 
 
-def test_all_figures_are_written(records: pl.DataFrame, tmp_path: Path) -> None:
+def test_all_figures_are_written(records: pl.DataFrame, tmp_path: Path, figures: dict[str, Figure]) -> None:
     written = plot_all(records, tmp_path / "new")
     assert [path.name for path in written] == ["accuracy.png", "loss.png", "accuracy_by_bytes.png", "spread.png"]
-    assert all(path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 5000 for path in written)
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
+    said = {path.stem: pictures.title(*figures[path.name].axes) for path in written}
+    assert said == {
+        "accuracy": "Test accuracy by round",
+        "loss": "Test loss by round",
+        "accuracy_by_bytes": "Test accuracy by bytes sent",
+        "spread": "Test accuracy of every node",
+    }
+
+
+def test_a_curve_is_the_mean_over_nodes_and_seeds_with_its_interval(
+    records: pl.DataFrame, tmp_path: Path, figures: dict[str, Figure]
+) -> None:
+    plot_accuracy(records, tmp_path / "a.png")
+    (axes,) = figures["a.png"].axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("communication round", "test accuracy, mean over nodes")
+    assert "95 % confidence interval over 3 seeds" in pictures.words(figures["a.png"])
+    assert pictures.legend(axes) == ["centralised", "gossip", "alone"]  # best first
+    lines = pictures.named(axes)
+    means = [0.1, (0.5 + 0.4 + 0.3) / 3, 0.6, 0.8]
+    np.testing.assert_allclose(pictures.points(lines["gossip"]), np.transpose([ROUNDS, means]))
+    assert pictures.points(lines["centralised"])[:, 1].tolist() == [1.0, 1.0]  # a level, not a curve
+    band = axes.collections[0].get_paths()[0].vertices
+    half = T_THREE_SEEDS * np.std([0.8, 0.85, 0.75], ddof=1) / math.sqrt(3)
+    assert sorted({y for x, y in band if x == 4}) == pytest.approx([0.8 - half, 0.8 + half], rel=1e-6)
+
+
+def test_a_curve_by_bytes_has_a_level_for_who_sends_nothing(
+    records: pl.DataFrame, tmp_path: Path, figures: dict[str, Figure]
+) -> None:
+    plot_accuracy(records, tmp_path / "b.png", x="sent_bytes")
+    (axes,) = figures["b.png"].axes
+    assert axes.get_xlabel() == "sent per node"
+    lines = pictures.named(axes)
+    assert pictures.points(lines["gossip"])[:, 0].tolist() == [0, 1000, 2000, 4000]
+    np.testing.assert_allclose(pictures.points(lines["alone"])[:, 1], [0.35, 0.35])
+
+
+def test_the_spread_shows_every_node_and_the_best_method_on_top(
+    records: pl.DataFrame, tmp_path: Path, figures: dict[str, Figure]
+) -> None:
+    plot_spread(records, tmp_path / "s.png")
+    (axes,) = figures["s.png"].axes
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["alone", "gossip"]
+    assert pictures.legend(axes) == ["centralised"]
+    assert "3 seeds pooled" in pictures.words(figures["s.png"])
+    alone, gossip = (sorted(axes.collections[i].get_offsets()[:, 0]) for i in (0, 1))
+    assert alone == pytest.approx([0.3] * 3 + [0.4] * 3)
+    assert gossip == pytest.approx([0.6, 0.7, 0.8, 0.9, 0.9, 0.9])
+
+
+def test_nodes_are_thin_lines_around_their_mean(
+    records: pl.DataFrame, tmp_path: Path, figures: dict[str, Figure]
+) -> None:
+    plot_nodes(records, tmp_path / "n.png")
+    (axes,) = figures["n.png"].axes
+    assert (pictures.title(axes), axes.get_ylabel()) == ("Test accuracy of every node", "test accuracy")
+    assert [*pictures.named(axes)] == ["gossip", "alone", "centralised"]
+    assert len(axes.lines) == 3 + 2 + 2  # a mean each, and two nodes of two methods; a bound has none
+    np.testing.assert_allclose(pictures.points(axes.lines[0])[:, 1], [0.1, 0.4, 0.7, 0.7])
+    np.testing.assert_allclose(pictures.points(pictures.named(axes)["gossip"])[:, 1], [0.1, 0.5, 0.7, 0.8])
 
 
 def test_figures_with_nothing_in_them_are_left_out(tmp_path: Path) -> None:
@@ -270,12 +334,17 @@ def test_a_curve_on_a_logarithmic_axis_and_in_another_format(records: pl.DataFra
     assert "middle 80 % of nodes" in one
 
 
-def test_every_method_looks_different_and_the_reference_is_a_bound_only_for_others(records: pl.DataFrame) -> None:
+def test_every_method_looks_different_and_the_reference_is_a_bound_only_for_others(
+    records: pl.DataFrame, tmp_path: Path, figures: dict[str, Figure]
+) -> None:
     many = pl.concat([records.with_columns(method=pl.lit(f"m{i}")) for i in range(15)] + [records])
-    looks = _looks(many, "centralised")
-    assert len(set(looks.values())) == len(looks) == 18
-    assert looks["centralised"] == BOUND
-    assert _looks(records.filter(pl.col("method") == "centralised"), "centralised")["centralised"] != BOUND
+    drawn = plot_accuracy(many, tmp_path / "many.svg").read_text().partition('<g id="legend')[2]
+    looks = re.findall(r'style="fill: none; (.*?); stroke-width', drawn)  # colour and dashes
+    assert len(looks) == len(set(looks)) == 18
+    plot_accuracy(records.filter(pl.col("method") == "centralised"), tmp_path / "alone.svg")
+    ((name, line),) = pictures.named(*figures["alone.svg"].axes).items()
+    assert name == "centralised"
+    np.testing.assert_allclose(pictures.points(line)[:, 1], [0.1, 0.9, 1.0, 1.0])
 
 
 class Tags(HTMLParser):
@@ -315,9 +384,12 @@ def test_the_page_stands_alone_and_escapes_everything(records: pl.DataFrame, tmp
     assert saved["method"].to_list() == ["<b>", "alone", "centralised"]
 
 
-def test_the_page_claims_no_more_than_the_seeds_allow() -> None:
+def test_the_page_claims_no_more_than_the_seeds_allow(tmp_path: Path) -> None:
     def lead(*parts: list[dict[str, Any]]) -> str:
-        return _finding(summary(frame(*parts)))
+        page = write_report(frame(*parts), tmp_path, "t", "", {}).read_text("utf-8")
+        found = re.search(r'<p class="lead">(.*?)</p>', page)
+        assert found
+        return unescape(found[1])
 
     clear = [rows(m, s, [[a + s / 1000]]) for m, a in (("a", 0.9), ("b", 0.5)) for s in range(3)]
     close = [rows(m, s, [[a + s / 10]]) for m, a in (("a", 0.51), ("b", 0.5)) for s in range(3)]

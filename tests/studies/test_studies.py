@@ -1,30 +1,17 @@
 """Every exhibit of every study can be drawn from runs that are as its own, but shorter."""
 
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
+from matplotlib.figure import Figure
 
+import pictures
 from coterie import records
 from coterie.parts import find, names
 from coterie.report.sheets import Sheet
-from coterie.report.statistics import Interval
-from coterie.report.tables import UNKNOWN
 from coterie.runs import runner
 from coterie.runs.exhibits import SCALES, Exhibit, Results
-from coterie.studies._leaving import between, exponent, leaving_times
-from coterie.studies._racing import (
-    absolute,
-    accuracy_sheet,
-    bytes_sheet,
-    lasting,
-    of_best,
-    of_own,
-    of_reference,
-    pairs_sheet,
-    times_sheet,
-)
 from small import LOOP
 
 SHOWN: dict[str, tuple[str, ...]] = {
@@ -91,100 +78,60 @@ def shortened(exhibit: Exhibit, cache: dict[str, pl.DataFrame], folder: Path) ->
     return Results(found, measured)
 
 
+PANELS: dict[str, dict[str, list[tuple[str, int, set[str]]]]] = {
+    "initialisation": {
+        "plateau-complete-graph-adamw.png": [
+            ("communication round", 8, {"n = 4", "n = 8", "n = 16", "n = 32"}),
+            ("round / n^0.50", 4, {"n = 4", "n = 8", "n = 16", "n = 32"}),
+        ],
+        "failing.png": [("communication round", 4, {"p = 1", "p = 0.2"})] * 2,
+        "effect-of-items.png": [
+            ("wall-clock equivalent (mini-batches of a node)", 6, {"20 items", "40 items", "80 items"})
+        ],
+    },
+    "decdiff": {
+        "disruption.png": [("communication round", 2 * 20 + 3, {"FedAvg", "DecHetero", "Centralised"})],
+        "test_accuracy-by-sent_bytes-mnist.png": [("sent per node", 12, {"DecDiff+VT", "CFA", "Centralised"})],
+    },
+    "dechw": {
+        "common-start.png": [("communication round", 3, {"DecHomo", "DecHetero", "DecHW"})],
+        "curves-mnist.png": [("communication round", 7, {"DecHetero", "CFA", "DecHW"})] * 2,
+        "trace.png": [("communication round", 10, {f"node {i}" for i in range(10)})] * 2,
+    },
+}
+"""Of some figures, for each panel: its x axis, how many lines it has, and some that its legend names."""
+
+
 @pytest.mark.parametrize("study", names("studies"))
-def test_exhibits_show_what_they_promise(study: str, tmp_path: Path) -> None:
+def test_exhibits_show_what_they_promise(study: str, tmp_path: Path, figures: dict[str, Figure]) -> None:
     cache: dict[str, pl.DataFrame] = {}
     made = exhibits(study, "smoke")
     for label in (*SHOWN[study], *ALSO.get(study, ())):
-        shown = list(made[label].show(shortened(made[label], cache, tmp_path), tmp_path))
+        harvest = shortened(made[label], cache, tmp_path)
+        figures.clear()
+        shown = list(made[label].show(harvest, tmp_path))
         assert shown, label
         for item in shown:
             if isinstance(item, Sheet):
                 assert item.rows, label
                 assert all(len(row) == len(item.headings) for row in item.rows), label
-            elif isinstance(item, Path):
-                assert item.stat().st_size > 5000, label
-        if label.startswith("figure"):
-            assert any(isinstance(item, Path) for item in shown), label
+        drawn = [item for item in shown if isinstance(item, Path)]
+        assert {path.name for path in drawn} == set(figures), label
+        assert drawn or not label.startswith("figure"), label
+        for name, figure in figures.items():
+            for axes in pictures.panels(figure):
+                assert axes.get_xlabel() or axes.get_ylabel(), name
+                assert axes.has_data(), name
+                assert all(len(pictures.points(line)) for line in axes.lines), name
+            for axes, (x, count, some) in zip(figure.axes, PANELS[study].get(name, []), strict=False):
+                assert axes.get_xlabel() == x
+                assert len(axes.lines) == count
+                assert some <= set(pictures.legend(axes))
 
 
-def curves(**methods: list[tuple[int, float, float, int]]) -> pl.DataFrame:
-    """Records of one node: (round, loss, accuracy, bytes sent) of each method, one seed."""
-    rows: list[dict[str, Any]] = [
-        {"method": m, "seed": 0, "round": r, "node": 0, "test_loss": ls, "test_accuracy": a, "sent_bytes": b}
-        for m, points in methods.items()
-        for r, ls, a, b in points
-    ]
-    return pl.DataFrame(rows)
-
-
-def test_a_plateau_is_left_between_two_evaluations() -> None:
-    records = curves(he=[(0, 3.0, 0.1, 0), (1, 2.3, 0.1, 0), (10, 2.2, 0.1, 0), (1000, 1.2, 0.5, 0)])
-    assert leaving_times(records, 1.7) == [pytest.approx(100.0)]  # half-way, in logarithms
-    assert leaving_times(records, 5.0) == [1.0]
-    assert leaving_times(records, 1.0)[0] != leaving_times(records, 1.0)[0]  # never: NaN
-
-
-def test_the_exponent_of_a_power_law_is_found() -> None:
-    sizes = (8, 16, 32, 64)
-    found = exponent(sizes, [[3 * n**0.7, 3 * n**0.7] for n in sizes])
-    assert found.mean == pytest.approx(0.7)
-    assert found.half == pytest.approx(0.0, abs=1e-9)
-    only = exponent((8, 16), [[2.0], [float("nan")]])
-    assert only == Interval(pytest.approx(float("nan"), nan_ok=True), pytest.approx(float("nan"), nan_ok=True))
-    assert between([1.0, float("nan")]) == "1.0 (1/2)"
-    assert between([float("nan")]) == "-"
-
-
-def test_races_are_timed_against_the_bound_the_best_ones_own_and_absolute_levels() -> None:
-    slow = [(0, 3.0, 0.1, 0), (5, 2.0, 0.4, 50), (10, 1.0, 0.6, 100)]
-    fast = [(0, 3.0, 0.1, 0), (5, 2.0, 0.7, 80), (10, 1.0, 0.8, 160)]
-    records = curves(slow=slow, fast=fast, centralised=[(0, 3.0, 0.1, 0), (10, 1.0, 1.0, 0)])
-    names = {"slow": "Slow", "fast": "Fast", "absent": "Absent"}
-
-    def cells(goal: Any, level: float) -> list[str]:
-        return [row[1] for row in times_sheet("t", records, names, (level,), goal, {}).rows]
-
-    assert cells(of_reference("centralised"), 0.7) == ["-", "5"]
-    assert cells(of_best(["slow", "fast"]), 0.5) == ["5", "5"]
-    assert cells(of_own, 0.9) == ["10", "10"]
-    assert cells(absolute, 0.6) == ["10", "5"]
-    beside = times_sheet("t", records, names, (0.6,), absolute, {"slow": ("42",)})
-    assert beside.headings == ["method", "60 %", "paper"]
-    assert beside.rows == [["Slow", "10", "42"], ["Fast", "5", ""]]
-    assert beside.notes[-1] == "Accuracies were taken in rounds 0 to 10 in steps of 5."
-    sent = bytes_sheet("b", records, names, (0.4,), absolute)
-    assert sent.headings == ["method", "40 %", "whole run"]
-    assert [row[1:] for row in sent.rows] == [["50 B", "100 B"], ["80 B", "160 B"]]
-
-
-def test_seeds_that_diverged_are_counted_and_not_averaged() -> None:
-    whole, broken = [(0, 3.0, 0.1, 0), (10, 1.0, 0.8, 0)], [(0, 3.0, 0.1, 0), (5, 9.0, 0.2, 0)]
-    other = curves(some=broken).with_columns(seed=pl.lit(1))
-    records = pl.concat([curves(some=whole, none=broken, all=whole), other.cast(curves(some=whole).schema)])
-    names = {"all": "All", "some": "Some", "none": "None"}
-    sheet = accuracy_sheet("t", {"data": records}, names, {})
-    assert sheet.headings == ["method", "data"]
-    assert sheet.rows == [["All", "0.800"], ["Some", "0.800 (1/2)"], ["None", "0.200 (diverged)"]]
-
-
-def test_methods_are_compared_seed_by_seed() -> None:
-    def seed(number: int, ahead: float) -> pl.DataFrame:
-        slow = [(0, 3.0, 0.1, 0), (5, 2.0, 0.2 * number, 0), (10, 1.0, 0.4, 0)]
-        fast = [(0, 3.0, 0.1, 0), (5, 2.0, 0.2 * number + ahead, 0), (10, 1.0, 0.4 + ahead, 0)]
-        return curves(slow=slow, fast=fast, broken=slow[:2]).with_columns(seed=pl.lit(number))
-
-    names = {"slow": "Slow", "fast": "Fast", "broken": "Broken"}
-    sheet = pairs_sheet("t", {"data": pl.concat([seed(1, 0.1), seed(2, 0.1)])}, names, [("fast", "slow")])
-    assert sheet.headings == ["accuracy", "data, all rounds", "data, last round"]
-    assert sheet.rows == [["Fast − Slow", "+0.075 ± 0.000 (2/2)", "+0.100 ± 0.000 (2/2)"]]
-    once = {"one": seed(1, -0.1)}
-    pairs = [("fast", "slow"), ("broken", "slow")]
-    assert pairs_sheet("t", once, names, pairs).rows == [
-        ["Fast − Slow", "-0.075 (0/1)", "-0.100 (0/1)"],
-        ["Broken − Slow", UNKNOWN, UNKNOWN],  # it never came to the end
-    ]
-
-
-def test_rounds_to_evaluate_include_the_first_and_the_last() -> None:
-    assert lasting(20, 5, 3) == (0, 1, 2, 3, 4, 5, 10, 15, 18, 19, 20)
+def test_runs_are_evaluated_in_the_first_rounds_and_in_the_last_ones() -> None:
+    assert exhibits("decdiff", "smoke")["table II"].runs["MNIST"].evaluate == (*range(6), *range(6, 21, 2))
+    (last,) = {run.evaluate for run in exhibits("dechw", "paper")["table I"].runs.values()}
+    assert isinstance(last, tuple)
+    assert last[:6] == (0, 1, 2, 3, 4, 5)
+    assert last[-10:] == tuple(range(991, 1001))  # the rounds that the paper averages

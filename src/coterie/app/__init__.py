@@ -1,1 +1,1 @@
-"""What people see: the command line, its flags, progress, views."""
+"""The application: the command line, its flags, the display of progress, and views of parts."""

@@ -1,4 +1,4 @@
-"""What there is to choose from: the rooms, the parts in them, and what each part says of itself."""
+"""The catalogue of parts: rooms, the parts in them, and the documentation of each part."""
 
 import re
 
@@ -15,7 +15,7 @@ SINGULAR = {room: singular(room) for room in ABOUT}
 
 
 def room(name: str) -> str:
-    """The room, called by its singular or its plural."""
+    """The room of this name, in the singular or the plural."""
     found = [r for r, one in SINGULAR.items() if name.lower() in (r, one)]
     if not found:
         raise unknown("room", name, ABOUT)
@@ -23,7 +23,7 @@ def room(name: str) -> str:
 
 
 def rooms() -> RenderableType:
-    """All rooms with what they decide."""
+    """A table of all rooms and what they decide."""
     table = _grid(max(map(len, ABOUT)))
     for name, about in ABOUT.items():
         table.add_row(name, about, Text(str(len(_names(name))), style="dim"))
@@ -31,7 +31,7 @@ def rooms() -> RenderableType:
 
 
 def inside(where: str) -> RenderableType:
-    """All parts in a room, a line each."""
+    """A table of all parts in a room."""
     table = _grid(max(map(len, _names(where))))
     for name in _names(where):
         if where == METHODS:
@@ -44,7 +44,7 @@ def inside(where: str) -> RenderableType:
 
 
 def show(where: str, name: str) -> RenderableType:
-    """Everything a part or a method says of itself."""
+    """The documentation of a part or a method: equation, settings, reference."""
     if where == METHODS:
         summary, reference = methods.describe(name)
         text = (methods.FOLDER / f"{name}.toml").read_text()
@@ -79,7 +79,7 @@ def _sheet(title: str, summary: str, body: str, settings: RenderableType | None,
 
 
 def _exhibits(part: Part) -> RenderableType:
-    """What a study shows, and how many runs that takes on a laptop."""
+    """A table of a study's exhibits, and how many runs each takes on a laptop."""
     table = Table("exhibit", "what it shows", "runs (laptop)", box=None, padding=(0, 3, 0, 0), header_style="dim")
     for label, exhibit in part.make()("laptop").items():
         runs = sum(len(run.seeds) * max(1, len(run.methods)) for run in exhibit.runs.values())
@@ -107,7 +107,7 @@ def _names(where: str) -> list[str]:
 
 
 def _grid(width: int) -> Table:
-    """Name, summary, reference; the summary gives way where there is no room for all."""
+    """A table of name, summary and reference; the summary is cut where there is no room for all."""
     table = Table.grid(padding=(0, 2), expand=True)
     table.add_column(style="bold", no_wrap=True, min_width=width)
     table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)

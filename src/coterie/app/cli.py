@@ -179,7 +179,7 @@ def _running(tokens: list[str], about: str) -> tuple[Callable[..., int], list[st
 
 
 def _fresh(name: str) -> Path:
-    """The next numbered folder of this name in `runs`."""
+    """The next free folder `runs/NAME-NUMBER`."""
     name = re.sub(r"[^\w.-]+", "-", name)
     taken = [int(n) for p in Path("runs").glob(f"{name}-*") if (n := p.name.removeprefix(f"{name}-")).isdigit()]
     return Path("runs") / f"{name}-{max(taken, default=0) + 1}"
@@ -278,7 +278,7 @@ def _measures(folders: Sequence[str | Path]) -> "pl.DataFrame | None":
 
 
 def _labelled(folders: Sequence[str | Path]) -> dict[str, str | Path]:
-    """What to call runs: by the folder's name, or by its path where names coincide."""
+    """Labels of runs: the folder's name, or its path where names coincide."""
     names = [Path(f).resolve().name for f in folders]
     return dict(zip(names if len(set(names)) == len(names) else map(str, folders), folders, strict=True))
 
@@ -352,7 +352,7 @@ FLAGGED = {
 
 
 def _stub(help: str) -> Callable[[], int]:
-    """Stands for a command whose flags nobody has asked for."""
+    """A command without flags in place of one that was not called, to be listed in the help."""
 
     def stand_in() -> int:
         raise AssertionError("made when it is called")

@@ -39,7 +39,7 @@ OFTEN = (
     "data_dir",
 )
 TEXTUAL = ("seeds", "evaluate", "methods", "joins", "leaves")
-"""Fields that read a notation of their own."""
+"""Fields with a notation of their own, such as `0-4`, which take text."""
 SHORT = ("lr", "momentum")
 """Settings of the optimiser that have a short name."""
 EXTRA_HELP = {
@@ -54,7 +54,7 @@ METAVARS = {"seeds": "SEEDS", "evaluate": "ROUNDS", "methods": "NAMES", "data_di
 
 @dataclass(frozen=True)
 class Flag:
-    """One setting as the command line knows it."""
+    """A flag of the command line: its name, the setting it sets, type, default and help."""
 
     name: str
     path: tuple[str, ...]
@@ -95,7 +95,7 @@ class Flag:
         return inspect.Parameter(name, only_named, default=None, annotation=Annotated[kind | None, described])
 
     def value(self, typed: bool | str | Sequence[str]) -> Any:
-        """What was typed, as the experiment takes it."""
+        """The typed text as the configuration takes it."""
         if isinstance(typed, bool):
             return typed
         texts = [typed] if isinstance(typed, str) else typed
@@ -200,7 +200,7 @@ def load(room: str, name: str) -> Part:
 
 
 def settings(flags: Sequence[Flag], typed: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
-    """What was typed as settings to lay over a file. A slot's settings go with the name of the part they belong to."""
+    """The typed flags as settings to lay over a file; a slot's settings come with the name of their part."""
     found: dict[str, Any] = {}
     for flag in flags:
         given = typed.get(_identifier(flag.name))
@@ -268,7 +268,7 @@ def first_word(typed: Sequence[str], flags: Sequence[Flag]) -> str | None:
 
 
 def spoken(typed: Sequence[str], name: str) -> str | None:
-    """What was typed for a flag, joined by commas if it is repeated."""
+    """The value typed for a flag, joined by commas if it is repeated."""
     found = [b for a, b in itertools.pairwise(typed) if a == name]
     found += [t.partition("=")[2] for t in typed if t.startswith(f"{name}=")]
     return ",".join(found) or None
@@ -305,7 +305,7 @@ def parse(annotation: Any, texts: Sequence[str]) -> Any:
 
 
 def kind_of(annotation: Any) -> str:
-    """A type in a word, for people."""
+    """The name of a type in the help: `INT`, `NUMBER`, `TEXT`."""
     words = {int: "INT", float: "NUMBER", bool: "BOOL", str: "TEXT", Any: "VALUE"}
     found = []
     for member in _members(annotation):
@@ -322,7 +322,7 @@ def kind_of(annotation: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A default as one would type it; nothing for nothing."""
+    """A default as one would type it; empty for None."""
     if value is None or value is EMPTY:
         return ""
     if isinstance(value, bool):

@@ -16,7 +16,7 @@ Folder = Annotated[str | None, Parameter(help="the peer's folder (else COTERIE_H
 
 
 def folder(home: str | None) -> Path:
-    """Where the peer lives: as said, else as the environment says, else in `coterie-peer`."""
+    """The peer's folder: as given, else from the environment, else `coterie-peer`."""
     return Path(home or os.environ.get("COTERIE_HOME") or "coterie-peer")
 
 

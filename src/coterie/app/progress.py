@@ -75,7 +75,7 @@ class Bars:
 
 
 class Lines:
-    """For a log file or a pipe: one line when the jobs begin, and one when each is done."""
+    """Lines for a log file or a pipe: one when the jobs begin, and one when each is done."""
 
     def __init__(self, console: Console, where: str) -> None:
         self.console, self.where = console, where
@@ -110,7 +110,7 @@ class Lines:
 
 
 class Tasks:
-    """For a study: one bar for all of it and one for each task under way; without a terminal, a line for each task."""
+    """Display of a study: a bar for all of it and one for each task under way; without a terminal, a line a task."""
 
     def __init__(self, console: Console) -> None:
         self.console, self.live = console, console.is_terminal

@@ -1,4 +1,4 @@
-"""How results are printed."""
+"""Printing on the terminal: facts, paths, and the console itself."""
 
 import os
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from rich.text import Text
 
 
 def console() -> Console:
-    """The terminal as wide as it is; a file or a pipe as if it had 100 columns."""
+    """The console: a terminal as wide as it is, a file or a pipe with 100 columns."""
     made = Console(highlight=False, markup=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = 100
@@ -18,7 +18,7 @@ def console() -> Console:
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
-    """Names and numbers, a line each."""
+    """Print names and numbers, a line each."""
     table = Table.grid(padding=(0, 2))
     for name, value in facts.items():
         table.add_row(Text(name, style="dim"), f"{value:.4g}" if isinstance(value, float) else _word(value))
@@ -32,7 +32,7 @@ def _word(value: Any) -> str:
 
 
 def print_paths(paths: Mapping[str, Any]) -> None:
-    """Where what was written is, a line each."""
+    """Print the paths of files that were written, a line each."""
     out, width = console(), max(map(len, paths), default=0)
     for name, path in paths.items():
         out.print(Text(f"{name:<{width}}  ", style="dim") + Text(str(path), style="default"), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Statuses for people to read: one peer as a table, and many peers while they run."""
+"""Display of peers' statuses: one peer as a table, and many peers while they run."""
 
 import time
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # a peer's status is asked for often, and needs no torch
     from coterie.records import Event
 
 SHOWN = 5
-"""How many of the latest errors are shown."""
+"""The number of latest errors that are shown."""
 
 NOTHING = "-"
 AROUND = 7

@@ -80,7 +80,7 @@ def network(method: Method, seed: int) -> Network:
 
 
 def build(method: Method, samples: Samples, seed: int) -> Job:
-    """One method with one seed; nodes that are to find out the gain by gossip have yet to ask."""
+    """Build the job of one method with one seed; a gain that is to be estimated by gossip is not in it yet."""
     e = method
     labels = samples.train_y.cpu().numpy()
     parts = split(
@@ -139,7 +139,7 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
 
 
 def _gains(e: Method, job: Job) -> NDArray[np.float64]:
-    """What each node takes the gain to be, as the initialiser estimates it.
+    """The gain of each node, exact or as the initialiser's `estimate` has it.
 
     Only who is there from the beginning: who joins later meets models that agree already, and averaging with them
     takes nothing away.
@@ -177,7 +177,7 @@ def _check_estimate(e: Method, changes: bool) -> None:
 
 
 def mends(rule: Rule) -> bool:
-    """Whether a gain makes good what this rule's merges take away: where they take nothing, it would do harm."""
+    """Whether this rule's merges shrink independent models, so that a gain makes good for it."""
     one = torch.ones(1)
     return rule.own_weight(one, one, one) is not None
 
@@ -225,7 +225,7 @@ def _own(rule: Rule, graph: Graph, data: NDArray[np.float64], mixing: Mixing) ->
 
 
 def gossip(method: Method) -> dict[str, int] | None:
-    """How the gain is to be found out by gossip, if it is."""
+    """The settings of gossip if the initialiser estimates the gain by it, else None."""
     settings = method.choice("initialiser").settings
     rule: Rule = method.choice("rule").make()
     if settings.get("estimate") != "gossip" or not mends(rule):

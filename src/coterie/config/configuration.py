@@ -1,4 +1,4 @@
-"""The configuration of an experiment: what a TOML file, the command line's flags and Python all say alike."""
+"""The configuration of an experiment: one model for TOML files, the flags of the command line, and Python."""
 
 import os
 import tomllib
@@ -30,7 +30,7 @@ Slot = str | dict[str, Any]
 
 
 def _seeds(value: Any) -> Any:
-    """`3`, `[0, 2]`, `"0-4"` and `"0,2,5-7"` all name seeds."""
+    """Seeds from `3`, `[0, 2]`, `"0-4"` or `"0,2,5-7"`."""
     if isinstance(value, int):
         return (value,)
     if not isinstance(value, str):
@@ -45,12 +45,12 @@ def _seeds(value: Any) -> Any:
 
 
 def _once(seeds: tuple[int, ...]) -> tuple[int, ...]:
-    """A seed named twice is run once."""
+    """Seeds without repetition: one named twice is run once."""
     return tuple(dict.fromkeys(seeds))
 
 
 def _rounds(value: Any) -> Any:
-    """`log`, `5` (every fifth round) or `0,10,100`."""
+    """Rounds to evaluate from `log`, `5` (every fifth round) or `0,10,100`."""
     if isinstance(value, str) and value != "log":
         pieces = value.split(",")
         numbers = tuple(int(p) if p.strip().isdecimal() else -1 for p in pieces)
@@ -61,7 +61,7 @@ def _rounds(value: Any) -> Any:
 
 
 def _moments(value: Any) -> Any:
-    """`18:10,19:30` and `16-19:10` name nodes and rounds; so does a table."""
+    """Rounds of nodes from `18:10,19:30`, `16-19:10` or a table."""
     if not isinstance(value, str):
         return value
     found: dict[int, int] = {}
@@ -74,14 +74,14 @@ def _moments(value: Any) -> Any:
 
 
 def _names(value: Any) -> Any:
-    """`a,b` and `["a", "b"]` name presets; a table gives each method its own settings."""
+    """Methods from `a,b` or `["a", "b"]`, which name presets, or from a table with each method's own settings."""
     if isinstance(value, str):
         value = [v.strip() for v in value.split(",") if v.strip()]
     return {name: {} for name in value} if isinstance(value, list | tuple) else value
 
 
 def _kinds(value: Any) -> Any:
-    """`spread,steps` and `["spread", "steps"]` name kinds of measures, each once."""
+    """Kinds of measures from `spread,steps` or `["spread", "steps"]`, each once."""
     if isinstance(value, str):
         value = [v.strip() for v in value.split(",") if v.strip()]
     if isinstance(value, list | tuple):
@@ -93,7 +93,7 @@ def _kinds(value: Any) -> Any:
 
 
 class Configuration(BaseModel):
-    """Everything that decides the numbers of a run."""
+    """All settings of an experiment: everything that decides the numbers of a run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -167,7 +167,7 @@ class Configuration(BaseModel):
 
     @property
     def resolved(self) -> dict[str, "Method"]:
-        """Method name -> that one method, with every setting written out.
+        """The methods by name, each with every setting written out.
 
         Not cached: `model_copy` would hand the old answer to a copy with other settings.
         """
@@ -187,7 +187,7 @@ class Configuration(BaseModel):
         return name.rpartition(":")[2].lower() if ":" in name else name
 
     def _under(self, *layers: Mapping[str, Any]) -> "Configuration":
-        """This experiment with the settings of a method laid over it, one layer after the other."""
+        """This configuration with the settings of a method laid over it, one layer after the other."""
         shared = {"methods", "seeds", "rounds", "engine", "data_dir", "dataset", "measures"}
         allowed = set(type(self).model_fields) - shared
         settings = self.model_dump(exclude={"methods"})
@@ -199,7 +199,7 @@ class Configuration(BaseModel):
         return type(self)(**settings)
 
     def _fill(self) -> "Method":
-        """All slots resolved, what the initialiser needs filled in, short names moved to where they belong."""
+        """Fill in the defaults: slots resolved, what the initialiser needs, short names moved to where they belong."""
         optimiser = as_table(self.optimiser)
         short = {k: v for k, v in (("lr", self.lr), ("momentum", self.momentum)) if v is not None}
         update: dict[str, Any] = {"methods": {}, "lr": None, "momentum": None, "optimiser": {**optimiser, **short}}
@@ -219,7 +219,7 @@ class Configuration(BaseModel):
         return method
 
     def faults(self, seed: int) -> Faults:
-        """What the network suffers with this seed."""
+        """The faults of the network with this seed."""
         joins, leaves = ({}, {}) if self.pooled else (self.joins, self.leaves)
         return Faults(seed, self.links, self.presence, self.outage, self.absence, joins, leaves)
 
@@ -234,7 +234,7 @@ class Configuration(BaseModel):
         return sorted(found | {0, self.rounds})
 
     def to_toml(self) -> str:
-        """The experiment as a file that gives it back."""
+        """The configuration as TOML, which read again gives the same one."""
         given = self.model_dump(exclude_none=True, exclude_defaults=False)
         simple = {k: v for k, v in given.items() if not isinstance(v, dict)}
         tables = {k: v for k, v in given.items() if isinstance(v, dict) and v}
@@ -271,14 +271,14 @@ class Method(Configuration):
 
 
 def _plain(value: Any) -> Any:
-    """Without None (TOML has none) and with lists for tuples."""
+    """Settings as TOML can hold them: without None, with lists for tuples."""
     if isinstance(value, dict):
         return {str(k): _plain(v) for k, v in value.items() if v is not None}
     return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings laid over settings; slots are joined by `overlay`, and the latest word on the optimiser wins."""
+    """Merge settings over earlier ones; slots are joined by `overlay`, and the last setting of the optimiser wins."""
     merged = dict(below)
     for key, value in above.items():
         joins = key in SLOTS and below.get(key) is not None and not isinstance(value, list | tuple)
@@ -299,7 +299,7 @@ def _name_of(optimiser: Any) -> Any:
 
 
 DEFAULT = Path(__file__).parent / "default.toml"
-"""What `coterie run` runs when nothing is said."""
+"""The configuration that `coterie run` runs without arguments."""
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -313,7 +313,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def layered(file: Path | None, flags: Mapping[str, Any]) -> Configuration:
-    """Defaults, then the file, then the flags. Naming a rule by flag asks for that one method alone."""
+    """Settings from defaults, then the file, then the flags; a rule named by a flag asks for that one method alone."""
     base = read(DEFAULT) if file is None else read(file)
     settings = merge(base, flags)
     if "name" in as_table(flags.get("rule", {})) and "methods" not in flags:

@@ -47,7 +47,7 @@ def settings_model(slot: str, part: Part) -> type[BaseModel]:
 
 
 def as_table(value: Any, where: str = "a part of the experiment") -> dict[str, Any]:
-    """A slot as a table: a bare name is a table with nothing but the name."""
+    """The table of a slot: a bare name becomes `{name = …}`."""
     if isinstance(value, str):
         return {"name": value}
     if not isinstance(value, Mapping):
@@ -56,7 +56,7 @@ def as_table(value: Any, where: str = "a part of the experiment") -> dict[str, A
 
 
 def overlay(below: Any, above: Any) -> dict[str, Any]:
-    """One slot over another: settings belong to a name, so a new name starts from its own defaults."""
+    """Lay one slot over another: settings belong to a name, so a new name starts from its own defaults."""
     under, over = as_table(below), as_table(above)
     if over.get("name", under.get("name")) != under.get("name"):
         return over
@@ -70,7 +70,7 @@ def _names_part(value: Any) -> bool:
 
 
 def resolve(slot: str, value: Any, room: str = "") -> dict[str, Any]:
-    """The slot with every setting written out, or a ConfigError that names the key.
+    """Resolve a slot: every setting written out, or a ConfigError that names the key.
 
     A slot inside another, such as `protocol.lesson`, says from which `room` its parts come.
     """
@@ -95,13 +95,13 @@ def resolve(slot: str, value: Any, room: str = "") -> dict[str, Any]:
 
 
 def choice(slot: str, table: Mapping[str, Any]) -> Choice:
-    """A resolved slot as what engines take."""
+    """The `Choice` of a resolved slot, which engines take."""
     left_out = {"name", *EXTRAS.get(slot, {})}
     return Choice(SLOTS[slot], table["name"], {k: v for k, v in table.items() if k not in left_out})
 
 
 def explain(error: ValidationError, prefix: str, known: Mapping[str, Any], where: str) -> ConfigError:
-    """The first complaint of pydantic as one line with the nearest key or the allowed values."""
+    """Pydantic's first error as a ConfigError of one line, with the nearest key or the allowed values."""
     first = error.errors()[0]
     place = first["loc"]
     tags = place[0] in known and place[0] != "methods"  # what follows a setting's name is a place in a list or a type's

@@ -1,4 +1,4 @@
-"""From NumPy arrays, as files hold them, to the tensors of a data set."""
+"""Conversion of NumPy arrays, as files hold them, to the tensors of a data set."""
 
 import zipfile
 import zlib
@@ -36,7 +36,7 @@ class Found(NamedTuple):
 
 
 def members(path: Path, keys: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Those of these arrays that an .npz file holds, never unpickled; any error NumPy has over it."""
+    """Read these arrays, if there, from an .npz file, never unpickled; raises what NumPy raises."""
     with np.load(path, allow_pickle=False) as archive:
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise ValueError("not an .npz file")

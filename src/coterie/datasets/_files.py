@@ -1,4 +1,4 @@
-"""Where the files of a data set are: the user's folder, then the cache, then the publisher's server."""
+"""Finding the files of a data set: in the user's folder, then in the cache, then at the publisher's server."""
 
 import contextlib
 import hashlib
@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from rich.console import Console
@@ -53,7 +53,7 @@ def damaged(path: Path | str, why: object) -> DataError:
 
 @contextlib.contextmanager
 def reading(path: Path, expected: str, *also: type[Exception]) -> Iterator[None]:
-    """Says in one line why a file of the user's own cannot be read; never to delete it, for there is no other."""
+    """Turn an error over the user's own file into a DataError, which never says to delete it: there is no other."""
     try:
         yield
     except _UNREADABLE + also as error:
@@ -62,7 +62,7 @@ def reading(path: Path, expected: str, *also: type[Exception]) -> Iterator[None]
 
 
 def find_path(folder: Path | None, path: str, expected: str, exists: Callable[[Path], bool] = Path.is_file) -> Path:
-    """The user's own file: a relative path is looked for in the data folder, then in the current one."""
+    """Find a file of the user's own: a relative path is looked for in the data folder, then in the current one."""
     wanted = Path(path).expanduser()
     tried = [*([folder.expanduser() / wanted] if folder is not None else []), Path.cwd() / wanted]
     for file in tried:
@@ -73,7 +73,7 @@ def find_path(folder: Path | None, path: str, expected: str, exists: Callable[[P
 
 
 def cache_folder(dataset: str) -> Path:
-    """Where downloads of this data set are kept."""
+    """The folder of the cache that holds downloads of this data set."""
     return files.cache_folder() / "datasets" / dataset
 
 
@@ -95,7 +95,7 @@ def load(
     sources: Sequence[Source],
     also: Sequence[str] = (),
 ) -> T:
-    """What the first reader finds in the first place that has anything; else downloads the sources into the cache.
+    """Load a data set from the first folder in which a reader finds it; else download its sources into the cache.
 
     A reader returns None where it finds nothing and raises a DataError where it finds something it cannot use.
     """
@@ -135,11 +135,6 @@ def download(source: Source, target: Path) -> None:
     raise OSError("; ".join(failures))
 
 
-def open_url(url: str) -> Any:
-    """The open response of a server; on its own so that a test can stand in for the network."""
-    return urllib.request.urlopen(urllib.request.Request(url, headers={"User-Agent": "coterie"}), timeout=30)
-
-
 def _reason(why: object) -> str:
     return " ".join(str(why).split()) or type(why).__name__
 
@@ -153,9 +148,10 @@ def _copy(url: str, target: Path) -> str:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     digest = hashlib.md5(usedforsecurity=False)
+    request = urllib.request.Request(url, headers={"User-Agent": "coterie"})
     with (
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
-        open_url(url) as response,
+        urllib.request.urlopen(request, timeout=30) as response,
         target.open("wb") as file,
     ):
         length = response.headers.get("Content-Length")

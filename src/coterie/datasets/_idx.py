@@ -37,7 +37,7 @@ def parse(data: bytes, source: Path | str) -> NDArray[Any]:
 
 
 def decode(data: bytes) -> NDArray[Any]:
-    """What `parse` gives, with any error Python has over the bytes."""
+    """The array of bytes in an idx file; raises Python's own errors over damage, where `parse` has a DataError."""
     if data[:2] == b"\x1f\x8b":
         data = gzip.decompress(data)
     zeros, kind, dimensions = struct.unpack_from(">HBB", data)

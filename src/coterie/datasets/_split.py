@@ -8,7 +8,7 @@ from coterie.randomness import generator
 
 
 def stratified(labels: NDArray[np.int64], share: float, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices of the training and the test part: this share of every class, the same in every experiment."""
+    """Split into training and test indices: this share of every class for testing, the same in every experiment."""
     if not 0 < share < 1:
         raise ConfigError("test_share", expected="a number between 0 and 1", got=share)
     is_test = np.zeros(len(labels), np.bool_)

@@ -5,11 +5,11 @@ from coterie.datasets._arrays import find_npz, images
 from coterie.datasets._files import Source, load
 from coterie.datasets._idx import find_four
 
-_SERVERS = (
+SERVERS = (
     "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
 )
-_FILES = {
+FILES = {
     "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
     "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
     "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
@@ -26,7 +26,7 @@ def fashion_mnist(folder: Path | None = None, *, normalise: bool = True) -> Data
     Reference: Xiao et al., Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning Algorithms, 2017
     """
     name = "fashion_mnist"
-    sources = [Source(file, md5, tuple(server + file for server in _SERVERS)) for file, md5 in _FILES.items()]
+    sources = [Source(file, md5, tuple(server + file for server in SERVERS)) for file, md5 in FILES.items()]
     readers = (
         lambda place: find_four(place, name, "train", "t10k"),
         lambda place: find_npz(place, "fashion-mnist.npz", "fashion_mnist.npz"),

@@ -5,8 +5,8 @@ from coterie.datasets._arrays import find_npz, images
 from coterie.datasets._files import Source, load
 from coterie.datasets._idx import find_four
 
-_SERVERS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
-_FILES = {
+SERVERS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
+FILES = {
     "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
     "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
     "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
@@ -21,7 +21,7 @@ def mnist(folder: Path | None = None, *, normalise: bool = True) -> Dataset:
 
     Reference: LeCun et al., Gradient-Based Learning Applied to Document Recognition, 1998
     """
-    sources = [Source(name, md5, tuple(server + name for server in _SERVERS)) for name, md5 in _FILES.items()]
+    sources = [Source(name, md5, tuple(server + name for server in SERVERS)) for name, md5 in FILES.items()]
     readers = (lambda place: find_four(place, "mnist", "train", "t10k"), lambda place: find_npz(place, "mnist.npz"))
     arrays = load("mnist", folder, readers, sources, also=["MNIST/raw"])
     return images("mnist", arrays, shape=(1, 28, 28), classes=10, mean=[0.1307], std=[0.3081], normalise=normalise)

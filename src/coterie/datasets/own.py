@@ -138,7 +138,7 @@ def _check_finite(where: str, x: Tensor) -> None:
 
 
 def _check_alike(source: Path, train: NDArray[Any], test: NDArray[Any]) -> None:
-    """Both parts have one shape, and either both are bytes, which are scaled, or neither is."""
+    """Refuse training and test parts of different shapes, or of which only one is bytes: those are scaled."""
     if train.shape[1:] != test.shape[1:] or (train.dtype == np.uint8) != (test.dtype == np.uint8):
         expected, got = (f"{part.dtype} {list(part.shape[1:])}" for part in (train, test))
         what = f"{source}: test samples are not like the training samples"

@@ -82,12 +82,12 @@ def _read(path: Path, limit: int | None) -> _Part:
 
 
 def _spaced(size: int, limit: int | None) -> NDArray[np.int64]:
-    """All indices, or so many at equal distances: samples of one city stand together."""
+    """Indices of so many samples at equal distances, as samples of one city stand together; all without a limit."""
     count = size if limit is None else min(limit, size)
     return np.arange(count) * size // max(count, 1)
 
 
 def _take(array: Any, rows: NDArray[np.int64]) -> NDArray[Any]:
-    """These rows; a plain slice where they are one, which is read much faster."""
+    """Read these rows of a data set; as a slice where they are one, which is much faster."""
     whole = len(rows) and rows[-1] - rows[0] + 1 == len(rows)
     return np.asarray(array[rows[0] : rows[-1] + 1] if whole else array[rows])

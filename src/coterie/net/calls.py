@@ -203,7 +203,7 @@ class Calls:
                 link.sending = True
                 seconds = STALL + len(packet.payload) / SLOWEST
                 try:
-                    receipt = await _within(_brought(call, packet), seconds, "no receipt")
+                    receipt = await _within(deliver(call, packet), seconds, "no receipt")
                 finally:
                     link.sending = False
                 self._settle(link, packet, receipt)
@@ -222,7 +222,7 @@ class Calls:
             link.settled.add(packet.serial)
 
 
-async def _brought(call: grpc.aio.StreamStreamCall, packet: EncodedPacket) -> Receipt:
+async def deliver(call: grpc.aio.StreamStreamCall, packet: EncodedPacket) -> Receipt:
     """Send a message, and have its receipt; a neighbour may refuse it before it has all of it."""
     reading = _reading(call)
     try:

@@ -1,4 +1,4 @@
-"""Eigenvalues and eigenvectors of merge matrices, dense or iterated as the size asks."""
+"""Eigenvalues and eigenvectors of merge matrices: dense for small networks, iterated for large ones."""
 
 import numpy as np
 from scipy.sparse import csr_array, diags_array, eye_array
@@ -15,7 +15,7 @@ _REST = 0.15  # the share of a flow that stays where it is in a step
 
 
 def left_fixed_vector(merge: csr_array[np.float64], connected: bool) -> Floats:
-    """v with v M = v and sum 1.
+    """The left eigenvector of a merge matrix with eigenvalue 1: v with v M = v and sum 1.
 
     With m_i = 1 − M_ii the flow u_i = v_i m_i is fixed under the moves alone, P_ij = M_ij / m_i, which do not linger
     where nodes mostly keep to themselves.
@@ -67,7 +67,7 @@ def second_of_symmetric(similar: csr_array[np.float64], first: Floats) -> float:
 
 
 def second_of_general(merge: csr_array[np.float64]) -> float:
-    """The same of any merge matrix; above 500 nodes the rate at which disagreement decays, to about three digits."""
+    """|λ₂| of any merge matrix; above 500 nodes the rate at which disagreement decays, to about three digits."""
     if merge.shape[0] <= _DENSE:
         return float(np.sort(np.abs(np.linalg.eigvals(merge.toarray())))[-2])
     start = generator(0, "spectrum").standard_normal(merge.shape[0])

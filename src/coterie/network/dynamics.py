@@ -1,4 +1,4 @@
-"""The first rounds of decentralised training in miniature: random parameters, averaging over neighbours, noise."""
+"""The early-stage model of decentralised training: random parameters, averaging over neighbours, and noise."""
 
 import math
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _FLAT = 0.02  # by how much the last two quarters may differ if σ_an is to have
 
 @dataclass(frozen=True)
 class Dynamics:
-    """What became of the parameters, round by round; entry 0 is the start."""
+    """The spread of parameters over rounds, over a node's parameters and over nodes; entry 0 is the start."""
 
     across_parameters: Floats
     """σ_ap: the standard deviation over a node's parameters, mean over nodes."""
@@ -39,16 +39,16 @@ class Dynamics:
     theory: float
     """σ_init · ‖v_steady‖, where σ_ap should come to rest."""
     mixing_time: float
-    """In which disagreement falls by a factor e, by the spectral gap of the network without failures."""
+    """Rounds in which disagreement falls by a factor e, by the spectral gap of the network without failures."""
 
     @property
     def rounds(self) -> int:
-        """How many rounds there were after the start."""
+        """The number of rounds after the start."""
         return len(self.across_nodes) - 1
 
     @property
     def level(self) -> float | None:
-        """Where σ_an ends: its median over the last quarter of rounds.
+        """The level at which σ_an ends: its median over the last quarter of rounds.
 
         None if the mean of that quarter and the one before differ by more than 2 %: it still falls.
         """
@@ -68,7 +68,7 @@ class Dynamics:
 
     @property
     def plateau(self) -> float:
-        """Where σ_ap comes to rest, less what noise adds.
+        """The plateau of σ_ap, less what noise adds.
 
         A node's parameters are what all nodes share plus what sets it apart, and noise makes the shared part walk: its
         variance, σ_ap² − σ_an², grows along a straight line. Fitted from stabilisation on (or over the last quarter of
@@ -88,7 +88,7 @@ class Dynamics:
         return 1.0 / math.sqrt(2 * self.dimensions)
 
     def facts(self) -> dict[str, object]:
-        """The outcome beside the theory, in numbers; what did not come to rest is left out."""
+        """Plateau, level, stabilisation and mixing time beside the theory; without what did not come to rest."""
         settled, level = self.stabilisation, self.level
         return {
             "σ_ap plateau": self.plateau,
@@ -117,7 +117,7 @@ def simulate(
     own: ArrayLike = 1.0,
     seed: int = 0,
 ) -> Dynamics:
-    """Gaussian parameters, n × d, that every node averages with those it hears, as noise stands for its training.
+    """Simulate the early stage: n × d Gaussian parameters, averaged over neighbours, with noise in place of training.
 
         W ← M W + N,   W_0 ~ N(0, init²),   N ~ N(0, noise²)
 
@@ -130,17 +130,17 @@ def simulate(
     fails = links * presence < 1
     gain, _ = under_outages(graph, links, presence, sizes, own, outage=outage, absence=absence, rounds=300)
     merging = graph.failing(seed, sizes, links, presence, own, outage, absence)
-    steady = _Product(merging.matrix(0))
+    steady = SparseProduct(merging.matrix(0))
     first, second = torch.zeros(rounds + 1, graph.nodes), torch.zeros(rounds + 1, graph.nodes)
     apart = np.zeros(rounds + 1)
     table = _quantiles(noise)
-    for chunk in _chunks(graph.nodes, dimensions, several=fails):
+    for chunk in column_chunks(graph.nodes, dimensions, several=fails):
         luck = [generator(seed, "early stage", block.start) for block in chunk]
         models = [
             torch.from_numpy(_start(graph.nodes, b, g) * np.float32(init)) for b, g in zip(chunk, luck, strict=True)
         ]
         for round in range(rounds + 1):
-            product = _Product(merging.matrix(round)) if fails and round else steady
+            product = SparseProduct(merging.matrix(round)) if fails and round else steady
             for i, model in enumerate(models):
                 if round:
                     model = models[i] = product(model)
@@ -155,7 +155,7 @@ def simulate(
     return Dynamics(within, apart / dimensions, dimensions, noise, init / gain, graph.mixing_time(own))
 
 
-class _Product:
+class SparseProduct:
     """A sparse matrix times dense ones, as weighted bags of rows: PyTorch's fastest kernel for it."""
 
     def __init__(self, matrix: csr_array[np.float64]) -> None:
@@ -167,7 +167,7 @@ class _Product:
         return F.embedding_bag(self._indices, x, self._starts, per_sample_weights=self._weights, **settings)  # type: ignore[arg-type]
 
 
-def _chunks(nodes: int, dimensions: int, several: bool) -> Iterator[list[slice]]:
+def column_chunks(nodes: int, dimensions: int, several: bool) -> Iterator[list[slice]]:
     """Blocks of columns, in groups that are taken through all rounds together.
 
     A block alone stays in the cache; several share the cost of a matrix that changes from round to round.
@@ -190,7 +190,7 @@ def _quantiles(scale: float) -> Singles:
 
 
 def _noise(shape: torch.Size, table: Singles, rng: np.random.Generator) -> Tensor:
-    """Normal numbers, each looked up by 16 random bits: four times as fast as drawing them, and noise is most draws."""
+    """Normal noise looked up in a table by 16 random bits, four times as fast as drawing it: noise is most draws."""
     count = math.prod(shape)
     bits = rng.integers(0, 2**64, -(-count // 4), np.uint64).view(np.uint16)[:count]
     return torch.from_numpy(table.take(bits, mode="wrap")).view(shape)

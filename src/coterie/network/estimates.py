@@ -1,4 +1,4 @@
-"""What a node can know of the gain without knowing the network: from a size, a family, a sample, or by gossip."""
+"""Estimates of the gain without knowing the network: from its size and family, from sampled degrees, by gossip."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -62,13 +62,13 @@ def count_nodes(visited: ArrayLike, degrees: ArrayLike) -> float:
 
 
 def walk(graph: Graph, samples: int, *, stride: int = 10, start: int = 0, seed: int = 0) -> Ints:
-    """The nodes that a random walk along the links is at every `stride` steps."""
+    """A random walk along the links: the nodes it is at every `stride` steps."""
     (found,) = walks(graph, np.array([start]), samples, stride=stride, seed=seed)
     return np.asarray(found, np.int64)
 
 
 def walks(graph: Graph, starts: Ints, samples: int, *, stride: int = 10, seed: int = 0) -> Ints:
-    """The same of a walk from each of these nodes: `[starts, samples]`."""
+    """A random walk from each of these nodes: `[starts, samples]`."""
     if graph.nodes > 1 and not graph.degree.min():
         raise GraphError("a walk cannot leave a node without neighbours", expected="a connected network")
     first, here, found = np.cumsum(graph.degree) - graph.degree, starts, np.empty((len(starts), samples), np.int64)
@@ -92,7 +92,7 @@ def under_outages(
     rounds: int = 2000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """1 / √E‖v‖² where links and nodes fail, and its standard error: what models shrink by, fluctuations included.
+    """The gain where links and nodes fail, fluctuations included: 1 / √E‖v‖², and its standard error.
 
     The weights v of a consensus are what x ← x M_t tends to in law, M_t the merge matrix of a random round. The mean
     over rounds, the first fifth left out, is that over networks; the error comes from ten batches of rounds, which
@@ -113,7 +113,7 @@ def under_outages(
 
 @dataclass(frozen=True)
 class Scaling:
-    """How ‖v_steady‖ falls with the number of nodes: c · n^−exponent, fitted on logarithms."""
+    """The power law of ‖v_steady‖ in the number of nodes: c · n^−exponent, fitted on logarithms."""
 
     nodes: Ints
     norms: Floats
@@ -124,7 +124,7 @@ class Scaling:
     factor: float
 
     def at(self, nodes: ArrayLike) -> Floats:
-        """The fitted norm at other sizes."""
+        """The fitted norm at these sizes."""
         return np.asarray(self.factor * np.asarray(nodes, np.float64) ** -self.exponent, np.float64)
 
 
@@ -140,7 +140,7 @@ def scaling(family: Family, sizes: Sequence[int], *, draws: int = 4, seed: int =
 
 @dataclass(frozen=True)
 class Gossip:
-    """What every node believes the gain to be, after every round of gossip."""
+    """Every node's estimate of the gain after every round of gossip, and the exact gain."""
 
     estimates: Floats
     """[rounds + 1, nodes]; infinite as long as a node cannot tell."""
@@ -148,7 +148,7 @@ class Gossip:
 
     @property
     def errors(self) -> Floats:
-        """|estimate / truth − 1|, of the same shape."""
+        """Relative errors |estimate / truth − 1|, [rounds + 1, nodes]."""
         return np.abs(self.estimates / self.truth - 1.0)
 
     def rounds_until(self, error: float) -> int | None:

@@ -1,4 +1,4 @@
-"""What a network suffers: links and nodes that fail for a while, nodes that come and go. Both ends of a link know."""
+"""Faults of a network: links and nodes that fail for a while, and nodes that join and leave."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ NEVER = np.iinfo(np.int64).max
 
 
 class Arcs(Protocol):
-    """What faults and averages must know of a network: its arcs, in order of (target, source)."""
+    """The arcs of a network, in order of (target, source): what faults and averages must know of it."""
 
     @property
     def nodes(self) -> int: ...
@@ -56,7 +56,7 @@ class Faults:
     joins: Mapping[int, int] = field(default_factory=dict)
     leaves: Mapping[int, int] = field(default_factory=dict)
     _memo: dict[str, tuple[Any, int, Bools]] = field(default_factory=dict, compare=False, repr=False)
-    """What was asked last of links and of nodes: the next round follows from it."""
+    """The states of links and of nodes that were asked for last: the next round follows from them."""
 
     def __post_init__(self) -> None:
         for name, chance in (("links", self.links), ("presence", self.presence)):
@@ -84,7 +84,7 @@ class Faults:
         return bool(self.joins or self.leaves)
 
     def members(self, round: int, nodes: int) -> Bools:
-        """Who belongs to the network in this round; before the first, who does in the first."""
+        """The nodes that belong to the network in this round, as a mask; before the first, those of the first."""
         here = np.ones(nodes, np.bool_)
         for node, first in self.joins.items():
             here[node] &= max(round, 1) >= first
@@ -93,7 +93,7 @@ class Faults:
         return here
 
     def founding(self, nodes: int) -> "Faults":
-        """The same before the first round: who joins later is not there, and nobody leaves."""
+        """These faults before the first round, when only the nodes of round 1 are there and nobody leaves."""
         away = np.flatnonzero(~self.members(1, nodes)).tolist()
         return Faults(self.seed, self.links, self.presence, self.outage, self.absence, dict.fromkeys(away, NEVER))
 
@@ -137,7 +137,7 @@ class Faults:
 
 
 def check_churn(joins: Mapping[int, int], leaves: Mapping[int, int], nodes: int, rounds: int) -> None:
-    """Refuse who cannot come or go so."""
+    """Refuse joins and leaves of unknown nodes, or in rounds that cannot be."""
     for name, moments in (("joins", joins), ("leaves", leaves)):
         for node, round in moments.items():
             if not 0 <= node < nodes:

@@ -1,4 +1,4 @@
-"""Who hears whom: the network as arrays of arcs, its spectrum, and what repeated merging makes of it."""
+"""Graphs: a network as arrays of arcs, its spectrum, mixing time, steady state and gain."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -68,7 +68,7 @@ class Graph:
         weights: ArrayLike | None = None,
         directed: bool = False,
     ) -> "Graph":
-        """The graph of pairs (source, target), or of links in any order of their ends; self loops are dropped."""
+        """A graph from pairs (source, target), or from links in any order of their ends; self loops are dropped."""
         pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges), np.int64).reshape(-1, 2)  # type: ignore[arg-type]
         strength = np.ones(len(pairs)) if weights is None else np.asarray(weights, np.float64)
         if strength.shape != (len(pairs),):
@@ -81,14 +81,14 @@ class Graph:
 
     @classmethod
     def from_networkx(cls, graph: "nx.Graph[Any]") -> "Graph":
-        """The same graph, nodes numbered in the order networkx lists them, edges weighted by `weight` (1 if absent)."""
+        """A graph from networkx, nodes numbered in the order listed there, edges weighted by `weight` (1 if absent)."""
         number = {label: i for i, label in enumerate(graph)}
         found = list(graph.edges(data="weight", default=1.0))
         pairs = np.array([(number[a], number[b]) for a, b, _ in found], np.int64).reshape(-1, 2)
         return cls.from_edges(len(number), pairs, [float(w) for _, _, w in found], graph.is_directed())
 
     def to_networkx(self) -> "nx.Graph[int]":
-        """The same graph for networkx, with attribute `weight` on the edges."""
+        """This graph for networkx, with attribute `weight` on the edges."""
         graph: nx.Graph[int] = nx.DiGraph() if self.directed else nx.Graph()
         graph.add_nodes_from(range(self.nodes))
         keep = slice(None) if self.directed else self.sources < self.targets
@@ -98,7 +98,7 @@ class Graph:
 
     @cached_property
     def degree(self) -> Ints:
-        """How many others each node hears."""
+        """The in-degree of each node: how many others it hears."""
         return np.bincount(self.targets, minlength=self.nodes).astype(np.int64)
 
     @property
@@ -107,7 +107,7 @@ class Graph:
         return len(self.sources) if self.directed else len(self.sources) // 2
 
     def neighbours(self, node: int) -> Ints:
-        """Whom a node hears, in ascending order."""
+        """The nodes that a node hears, in ascending order."""
         return self.sources[self._heard[node] : self._heard[node + 1]]
 
     def links(self, node: int) -> dict[int, float]:
@@ -116,7 +116,7 @@ class Graph:
         return dict(zip(self.sources[own].tolist(), self.weights[own].tolist(), strict=True))
 
     def audience(self, node: int) -> Ints:
-        """Who hears a node, in ascending order."""
+        """The nodes that hear a node, in ascending order."""
         starts, targets = self._sent
         return targets[starts[node] : starts[node + 1]]
 
@@ -125,7 +125,7 @@ class Graph:
         return self._matrix.copy()
 
     def merge_matrix(self, sizes: ArrayLike | None = None, own: ArrayLike = 1.0) -> csr_array[np.float64]:
-        """What merging does to the models of all nodes: M_ij = ω_ij d_j / Σ_k ω_ik d_k over neighbours and self.
+        """The matrix of one merge, M_ij = ω_ij d_j / Σ_k ω_ik d_k over neighbours and self: models W become M W.
 
         `own` is ω_ii, the weight of one's own model. A node that hears no data at all, its own included, keeps its
         model.
@@ -142,7 +142,7 @@ class Graph:
         return int(count)
 
     def is_connected(self) -> bool:
-        """Whether everyone's model reaches everyone."""
+        """Whether the graph is connected (strongly if directed), so that every model reaches every node."""
         return self.components() == 1
 
     def diameter(self) -> float:
@@ -156,14 +156,14 @@ class Graph:
         return diameter(self._matrix)
 
     def spectral_gap(self, own: ArrayLike = 1.0) -> float:
-        """1 − |λ₂| of the merge matrix (A + own I) / row sums: 1 mixes at once, 0 never.
+        """The spectral gap, 1 − |λ₂| of the merge matrix (A + own I) / row sums: 1 mixes at once, 0 never.
 
         Of directed graphs above 500 nodes an estimate, good to about three digits.
         """
         return 1.0 - self._second(own)
 
     def mixing_time(self, own: ArrayLike = 1.0) -> float:
-        """1 / −log|λ₂|: the rounds of merging in which disagreement falls by a factor e, in the long run."""
+        """The mixing time, 1 / −log|λ₂|: rounds of merging in which disagreement falls by a factor e."""
         second = self._second(own)
         if second < 1e-12:
             return 0.0
@@ -184,7 +184,7 @@ class Graph:
     def steady_state(
         self, sizes: ArrayLike | None = None, links: float = 1.0, presence: float = 1.0, own: ArrayLike = 1.0
     ) -> Floats:
-        """How much each node's first model counts in the consensus that merging alone would reach; sums to 1.
+        """The weights, with sum 1, of the nodes' first models in the consensus that merging alone would reach.
 
         The left fixed vector of `merge_matrix(sizes, own)`. For undirected graphs in closed form,
 
@@ -215,7 +215,7 @@ class Graph:
     def gain(
         self, sizes: ArrayLike | None = None, links: float = 1.0, presence: float = 1.0, own: ArrayLike = 1.0
     ) -> float:
-        """1 / ‖steady state‖₂: how much merging independent models shrinks them.
+        """The gain, 1 / ‖steady state‖₂: how much merging independent models shrinks them.
 
         Of graphs with failing links or nodes the greatest value there can be: their consensus fluctuates about its
         mean, and so models shrink a little less (`estimates.under_outages` says how much). Outages that last do
@@ -254,7 +254,7 @@ class Graph:
         return outages.Rounds(self, self._sizes(sizes), self._own(own), faults)
 
     def among(self, nodes: ArrayLike) -> "Graph":
-        """The network of these nodes alone, numbered anew in their order."""
+        """The subgraph of these nodes, numbered anew in their order."""
         chosen = np.asarray(nodes, np.int64)
         place = np.full(self.nodes, -1)
         place[chosen] = np.arange(len(chosen))

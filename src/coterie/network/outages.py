@@ -32,7 +32,7 @@ class Rounds:
         self._diagonal = np.flatnonzero(self._order >= len(graph.sources))
 
     def matrix(self, round: int) -> csr_array[np.float64]:
-        """M of this round, by rows: who merges, whose model."""
+        """The merge matrix of this round: row = who merges, column = whose model."""
         weights = self._raw
         if self.faults.fails:
             up = self.faults.active(self.graph, round)
@@ -44,12 +44,12 @@ class Rounds:
 
 
 def kept(degree: NDArray[np.int64], heard: float) -> Floats:
-    """E[1 / (1 + B)], B ~ Binomial(degree, heard): the share of itself a node keeps when all weights are equal."""
+    """The share of itself that a node keeps when all weights are equal: E[1 / (1 + B)], B ~ Binomial(degree, heard)."""
     return np.asarray(-np.expm1((degree + 1) * np.log1p(-heard)) / ((degree + 1) * heard), np.float64)
 
 
 def expected_arcs(graph: Arcs, data: Floats, own: Floats, links: float, presence: float) -> Floats:
-    """E[M_ij] of every arc j → i: what i takes from j in a round, on average.
+    """The expected weight E[M_ij] of every arc j → i: what i takes from j in a round, on average.
 
     A node that is there hears each neighbour with probability s = links × presence, independently. With a_j = ω_ij d_j
     and Y the sum of the other weights,

@@ -1,4 +1,4 @@
-"""Who is linked to whom at given degrees: like with like, or hubs with leaves."""
+"""Assortativity of a network, and rewiring that changes it at fixed degrees."""
 
 import math
 
@@ -15,7 +15,7 @@ _STUCK = 20  # proposals for each link without coming nearer
 _COOLING = 0.7  # of the temperature, per proposal for each link
 
 Swap = tuple[int, int, int, int, int]
-"""Two links' places in the list, the end that the second one gave away, and both tails before."""
+"""An exchange: the places of two links in the lists, the head of the second one before, and both tails before."""
 
 
 def assortativity(graph: Graph) -> float:
@@ -35,7 +35,7 @@ def assortativity(graph: Graph) -> float:
 def rewire(
     graph: Graph, target: float, rng: np.random.Generator, *, tolerance: float = 1e-3, connected: bool = True
 ) -> Graph:
-    """The same degrees with another assortativity, by simulated annealing on exchanges of link ends.
+    """Rewire a network to another assortativity at fixed degrees, by simulated annealing on exchanges of link ends.
 
     Two links (a, b) and (c, d) become (a, d) and (c, b), unless that makes a loop or a second link between two nodes.
     An exchange that leads away from the target is accepted with probability exp(−change / temperature), and the
@@ -71,7 +71,7 @@ def rewire(
 
 
 class _LinkTable:
-    """The links as lists, their set, and how far Σ k_a k_b is from where it should be.
+    """The links while they are rewired: as lists and as a set, and the gap of Σ k_a k_b to its target.
 
     At fixed degrees the assortativity is a linear function of that sum.
     """
@@ -99,7 +99,7 @@ class _LinkTable:
         return self.target - self.gap / self.unit
 
     def anneal(self, rng: np.random.Generator, proposals: int) -> list[Swap]:
-        """Propose so many exchanges, or fewer if the target is reached; those that were made, in order."""
+        """Propose so many exchanges, or fewer if the target is reached; return those that were made, in order."""
         heads, tails, degree, taken = self.heads, self.tails, self.degree, self.taken
         pairs, luck = rng.integers(len(heads), size=(proposals, 2)).tolist(), rng.random((proposals, 2)).tolist()
         done: list[Swap] = []

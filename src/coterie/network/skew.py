@@ -1,4 +1,4 @@
-"""How unevenly a partition spreads the data: measures of a table of counts, one row per node, one column per class."""
+"""Skew of a partition: measures of a table of counts, one row per node, one column per class."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ Counts = NDArray[np.int64]
 
 
 def counts(labels: Counts, parts: Sequence[Counts], classes: int) -> Counts:
-    """How many samples of each class each node holds: [nodes, classes]."""
+    """The number of samples of each class at each node: [nodes, classes]."""
     return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
 
 

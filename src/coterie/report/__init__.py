@@ -1,1 +1,1 @@
-"""Tables, plots and pages from records, and from nothing else."""
+"""Reports: statistics, tables, figures and pages made from the records of runs, and from nothing else."""

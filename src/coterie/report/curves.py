@@ -28,7 +28,7 @@ TITLES = {"round": "round", "sent_bytes": "bytes sent", "batches": "work done"}
 
 
 class Look(NamedTuple):
-    """How a method's line is drawn."""
+    """The colour and line style of a method."""
 
     colour: str
     style: Any
@@ -61,7 +61,7 @@ LOOK: Any = {
 
 
 class Curve(NamedTuple):
-    """One method's curve: places on the x axis, means, and the band's edges (NaN where there is none)."""
+    """The curve of one method: x values, means, and the lower and upper edge of the band (NaN where there is none)."""
 
     x: Values
     mean: Values
@@ -210,7 +210,7 @@ def _middle(values: pl.Series) -> tuple[float, float]:
 
 
 def _looks(records: pl.DataFrame, reference: str) -> dict[str, Look]:
-    """A look per method by its place in the records, so that it is the same in every figure.
+    """The colour and style of each method, by its place in the records, so that they are the same in every figure.
 
     The reference method is a bound for the others; alone, it is a method like any.
     """
@@ -236,7 +236,7 @@ def _draw(axes: Axes, curve: Curve, look: Look, label: str, log_x: bool) -> None
 
 
 def _limit_y(axes: Axes, curves: list[Curve], column: str) -> None:
-    """Let the means, not the bands, choose the range: two seeds' interval can be wider than all there is to see."""
+    """Set the range of the y axis by the means: the interval of two seeds can be wider than all the curves."""
     means = np.concatenate([c.mean for c in curves])
     low, high = float(means.min()), float(means.max())
     margin = 0.06 * (high - low) or 0.05 * abs(high) or 0.05
@@ -248,7 +248,7 @@ def _limit_y(axes: Axes, curves: list[Curve], column: str) -> None:
 
 
 def _legend(axes: Axes, last: dict[str, float], best_low: bool) -> None:
-    """Beside the axes and best first, which is mostly the order in which the lines end."""
+    """Put a legend beside the axes, the best method first: mostly the order in which the lines end."""
     lines = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     order = sorted(last, key=lambda label: last[label], reverse=not best_low)
     axes.legend([lines[m] for m in order], order, loc="upper left", bbox_to_anchor=(1.0, 1.0))
@@ -273,7 +273,7 @@ def _box(axes: Axes, values: Values, place: int, colour: str) -> None:
 
 
 def _seeds(records: pl.DataFrame) -> int:
-    """The most seeds that any method has."""
+    """The greatest number of seeds that a method has."""
     return max(records.filter(pl.col("method") == m)["seed"].n_unique() for m in methods(records))
 
 
@@ -291,13 +291,13 @@ def _entitle(axes: Axes, title: str, note: str) -> None:
 
 
 def _label(method: str) -> str:
-    """A method's name as matplotlib draws it literally: no mathematics, no hidden label, no endless line."""
+    """A method's name for matplotlib: `$` and a leading `_` mean nothing, and long names are wrapped."""
     text = textwrap.fill(method, 26).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-    """Write a figure, and the folder it goes to."""
+    """Save a figure to a file, in a folder that is made if there is none."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

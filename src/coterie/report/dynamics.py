@@ -1,4 +1,4 @@
-"""Figures of the early stage: both spreads by round, and the gain by gossip."""
+"""Figures of the early-stage model: σ_ap and σ_an by round, and the error of the gain by gossip."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ _GREY = "#666666"
 
 
 def draw_dynamics(found: Dynamics, path: str | Path, title: str = "Early stage") -> Path:
-    """σ_ap and σ_an against rounds, with the theory's plateau and the stabilisation time."""
+    """Draw σ_ap and σ_an against rounds, with the plateau that theory predicts and the stabilisation time."""
     with mpl.rc_context(LOOK):
         figure, axes = _axes("communication round", "standard deviation", title)
         rounds = np.arange(found.rounds + 1)
@@ -37,7 +37,7 @@ def draw_dynamics(found: Dynamics, path: str | Path, title: str = "Early stage")
 
 
 def draw_gossip(found: Mapping[str, Gossip], path: str | Path, title: str = "Gain by gossip") -> Path:
-    """The error of the gain against rounds of gossip: the median node, and the worst as a thin line."""
+    """Draw the error of the gain against rounds of gossip: the median node, and the worst as a thin line."""
     with mpl.rc_context(LOOK):
         figure, axes = _axes("round of gossip", "relative error of the gain", title)
         for (name, trace), colour in zip(found.items(), PALETTE, strict=False):

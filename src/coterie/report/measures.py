@@ -1,4 +1,4 @@
-"""Figures from measures: how parameters spread, what moves them in a round, and what rules tell of themselves.
+"""Figures from measures: the spread of parameters, the steps of training and aggregation, and what rules tell.
 
 Each method has a panel of its own. Rounds are drawn logarithmically, with room for round 0.
 """
@@ -22,9 +22,9 @@ from coterie.report.curves import FAINT, INK, LOOK, PALETTE, STILL, _label, save
 from coterie.report.statistics import complete, mean_ci, methods
 
 ACROSS = 3
-"""Panels beside each other."""
+"""The number of panels in a row."""
 SHOWN = len(PALETTE)
-"""Tensors, or nodes, that have a colour each; more of them cannot be told apart."""
+"""The most tensors, or nodes, that have a colour each: more cannot be told apart."""
 NAMES = {"train_step": "training", "merge_step": "aggregation", "total_step": "both together"}
 
 
@@ -113,7 +113,7 @@ def plot_measures(measures: pl.DataFrame, folder: Path) -> list[Path]:
 
 
 def _of(measures: pl.DataFrame, names: tuple[str, ...]) -> pl.DataFrame:
-    """These measures, of the seeds that came to the end."""
+    """The rows of these measures, of seeds that reached the last round."""
     found = measures.filter(pl.col("measure").is_in(list(names)))
     if found.is_empty():
         raise RunError("there is nothing to draw: no such measures", expected=", ".join(names) or "some")
@@ -131,7 +131,7 @@ def _layers(mine: pl.DataFrame) -> list[str]:
 
 
 def _means(values: pl.DataFrame) -> tuple[list[int], list[float]]:
-    """Rounds, and the mean over the nodes of a seed, then over seeds."""
+    """The evaluated rounds, and the mean of each over nodes and then over seeds."""
     seeds = values.group_by("seed", "round", maintain_order=True).agg(pl.col("value").mean()).sort("round")
     means = {int(n): mean_ci(mine["value"])[0] for (n,), mine in seeds.group_by("round", maintain_order=True)}
     return list(means), list(means.values())
@@ -158,9 +158,9 @@ def _line(
 def _panels(
     names: list[str], height: float, below: float = 0.0, alike: bool = True
 ) -> tuple[Figure, dict[str, list[Axes]]]:
-    """A panel for each name, some of them beside each other; with `below`, each has a lower one of this height.
+    """Axes for each name in a grid, `ACROSS` in a row; with `below`, each has second axes of this height beneath it.
 
-    Panels beside each other have one scale if they are `alike`.
+    Panels of a row share the y axis if they are `alike`.
     """
     columns, parts = min(len(names), ACROSS), [height, below] if below else [height]
     lines = math.ceil(len(names) / columns)
@@ -182,7 +182,7 @@ def _panels(
 
 
 def _finish(panels: dict[str, list[Axes]], rounds: pl.Series, *ylabels: str) -> None:
-    """Axes that say what they are, once where it is the same."""
+    """Label the axes: y at the left of each row, x at the bottom of each column."""
     for place, axes in enumerate(panels.values()):
         for each, text in zip(axes, ylabels, strict=True):
             each.grid(color=FAINT, linewidth=0.7)
@@ -195,7 +195,7 @@ def _finish(panels: dict[str, list[Axes]], rounds: pl.Series, *ylabels: str) -> 
 
 
 def _rounds(axes: Axes, first: int, last: int) -> None:
-    """A logarithmic axis that has a place for round 0; a plain one for a few rounds."""
+    """Make the axis of rounds logarithmic, with a place for round 0; linear up to 12 rounds."""
     if last > 12:
         axes.set_xscale("symlog", linthresh=1, linscale=0.5)
         axes.xaxis.set_major_locator(FixedLocator([0, *(10**k for k in range(int(math.log10(last)) + 1))]))
@@ -208,7 +208,7 @@ def _rounds(axes: Axes, first: int, last: int) -> None:
 
 
 def _logarithmic(axes: Axes) -> None:
-    """A logarithmic axis for what is above zero, if anything is."""
+    """Make the y axis logarithmic if any value is above zero."""
     if any(np.any(np.asarray(line.get_ydata()) > 0) for line in axes.lines):
         axes.set_yscale("log", nonpositive="mask")
 

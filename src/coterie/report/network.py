@@ -1,4 +1,4 @@
-"""The network in numbers and as a drawing."""
+"""A network described in numbers, and drawn."""
 
 import math
 from pathlib import Path
@@ -20,7 +20,7 @@ _ARROWS = 3000  # more arrow heads than this hide what they point at
 
 
 def describe(graph: Graph, sizes: ArrayLike | None = None, own: ArrayLike = 1.0) -> dict[str, object]:
-    """What is worth knowing of a network before training on it.
+    """Degrees, connectivity, spectral gap, mixing time and gain of a network.
 
     `sizes` are the nodes' numbers of samples, `own` the weights of their own models beside those of the links.
     """
@@ -42,7 +42,7 @@ def describe(graph: Graph, sizes: ArrayLike | None = None, own: ArrayLike = 1.0)
 
 
 def draw_graph(graph: Graph, path: str | Path, own: ArrayLike = 1.0) -> None:
-    """Draws the network to a file (PNG, PDF or SVG by its suffix), nodes coloured and sized by degree."""
+    """Draw the network to a file (PNG, PDF or SVG by its suffix), nodes coloured and sized by degree."""
     place = _layout(graph)
     figure = Figure(figsize=(8, 7), layout="constrained")
     axes = figure.add_subplot()
@@ -68,7 +68,7 @@ def draw_graph(graph: Graph, path: str | Path, own: ArrayLike = 1.0) -> None:
 
 
 def _layout(graph: Graph) -> Floats:
-    """Positions [n, 2], the same every time."""
+    """The positions of the nodes, [n, 2]: the same for the same graph."""
     if graph.nodes == 1:
         return np.zeros((1, 2))
     shape = graph.to_networkx().to_undirected()
@@ -81,7 +81,7 @@ def _layout(graph: Graph) -> Floats:
 
 
 def _frame(axes: Axes, place: Floats) -> None:
-    """A square around all nodes, without ticks or border."""
+    """Limit the axes to a square around all nodes, without ticks or border."""
     low, high = place.min(axis=0), place.max(axis=0)
     (x, y), reach = (low + high) / 2, 0.55 * max(float((high - low).max()), 0.1)
     axes.set(xticks=[], yticks=[], xlim=(x - reach, x + reach), ylim=(y - reach, y + reach), aspect="equal")

@@ -1,4 +1,4 @@
-"""One self-contained page from records: what was run, the table, the figures, and how to read them."""
+"""The HTML report of a run: one self-contained page with the settings, the table, the figures, and how to read them."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Figures of several panels, each with any lines: what the figures of a study are made of."""
+"""Figures of several panels with any lines in each, of which studies make theirs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ SOLID, DASHED = "-", (0, (4, 2))
 
 @dataclass(frozen=True)
 class Line:
-    """A curve with its band. Lines with an empty label are left out of the legend."""
+    """A curve with its band, colour and style; one with an empty label is left out of the legend."""
 
     curve: Curve
     label: str
@@ -30,7 +30,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes."""
+    """One pair of axes: title, lines, labels and scales."""
 
     title: str
     lines: Sequence[Line]
@@ -43,7 +43,7 @@ class Panel:
 
 
 def colour(place: int) -> str:
-    """The colour of the n-th thing that is compared."""
+    """The colour of the n-th of things that have no order."""
     return PALETTE[place % len(PALETTE)]
 
 
@@ -117,7 +117,7 @@ def _few_ticks(axis: Axis) -> None:
 
 
 def _limit(axes: Axes, panel: Panel) -> None:
-    """Let the means, not the bands, choose the range: two seeds' interval can be wider than all there is to see."""
+    """Set the range of the y axis by the means: the interval of two seeds can be wider than all the curves."""
     heights = [one.curve.mean[(one.curve.x > 0) | (not panel.log_x)] for one in panel.lines]
     shown = np.concatenate([*heights, [height for height, *_ in panel.levels]])
     shown = shown[np.isfinite(shown) & ((shown > 0) | (not panel.log_y))]

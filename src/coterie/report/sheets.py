@@ -1,4 +1,4 @@
-"""A table of words and numbers: on the terminal, and in Markdown."""
+"""Tables of text, printed on the terminal or in Markdown."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from rich.text import Text
 
 @dataclass(frozen=True)
 class Sheet:
-    """Rows under headings, the first column naming the row; `faint` are the numbers of rows that step back."""
+    """A table of text: headings, and rows whose first cell names them; rows numbered in `faint` are printed dim."""
 
     title: str
     headings: Sequence[str]
@@ -19,7 +19,7 @@ class Sheet:
     faint: Collection[int] = ()
 
     def render(self, left_out: Collection[str] = ()) -> Table:
-        """For the terminal, without the columns left out, which the caption names."""
+        """The table for the terminal, without the columns `left_out`, which the caption names."""
         said = [*self.notes, *([f"No room for: {', '.join(left_out)}."] if left_out else [])]
         # Text, because a name may hold square brackets, which are markup to rich.
         caption = Text(" ".join(said)) if said else None
@@ -33,7 +33,7 @@ class Sheet:
         return table
 
     def markdown(self) -> str:
-        """A Markdown table with the title above and the notes below."""
+        """The table in Markdown, with the title above and the notes below."""
         rule = [":--", *["--:"] * (len(self.headings) - 1)]
         plain = [[_plain(cell) for cell in row] for row in (self.headings, *self.rows)]
         lines = ["| " + " | ".join(row) + " |" for row in (plain[0], rule, *plain[1:])]
@@ -41,7 +41,7 @@ class Sheet:
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown shows as it is: no cell ends early, no tag opens."""
+    """Text escaped for a cell of a Markdown table."""
     for special, shown in (("&", "&amp;"), ("<", "&lt;"), ("|", r"\|"), ("*", r"\*"), ("_", r"\_"), ("`", r"\`")):
         text = text.replace(special, shown)
     return " ".join(text.split())

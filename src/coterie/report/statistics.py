@@ -1,4 +1,4 @@
-"""What records say in numbers: means over nodes, intervals over seeds, rounds until good enough.
+"""Statistics of records: means over nodes, confidence intervals over seeds, rounds until a level of accuracy.
 
 Nodes of one run are not independent (they learn from one another), seeds are. So every number is first a mean over the
 nodes of one seed, and only then a mean and a confidence interval over seeds. NaN counts as missing.
@@ -15,7 +15,7 @@ from coterie.errors import RunError
 
 KEYS = ("method", "seed", "round", "node")
 REFERENCE = "centralised"
-"""The method that others are measured against, unless told otherwise."""
+"""The method whose accuracy others are measured against, unless another is named."""
 
 _SUMMARISED = ("test_accuracy", "test_loss", "test_f1", "sent_bytes")
 
@@ -44,7 +44,7 @@ def mean_ci(values: Iterable[float | None], level: float = 0.95) -> Interval:
 
 
 def tidy(records: pl.DataFrame) -> pl.DataFrame:
-    """Records with their keys checked, all measures as floats, NaN as null, and the measures of a summary present."""
+    """Records ready for statistics: keys checked, numbers as floats, NaN as null, all columns of a summary present."""
     absent = [k for k in KEYS if k not in records.columns]
     if absent:
         raise RunError(
@@ -66,7 +66,7 @@ def methods(records: pl.DataFrame) -> list[str]:
 
 
 def complete(records: pl.DataFrame) -> pl.DataFrame:
-    """The seeds that reached the last round of their method.
+    """The records of the seeds that reached the last round of their method.
 
     A seed still under way would otherwise bend the mean at the round where it ends.
     """
@@ -182,7 +182,7 @@ def _ends(finished: pl.DataFrame) -> pl.DataFrame:
 
 
 def _all_bytes(finished: pl.DataFrame) -> pl.DataFrame:
-    """What all nodes of a seed have sent, also those that have left: rows hold totals, so the last of each counts."""
+    """Bytes sent by all nodes of a seed, those that left too: rows hold totals, so the last of each node counts."""
     last = finished.sort("round").group_by("method", "seed", "node").agg(pl.col("sent_bytes").last())
     return last.group_by("method", "seed").agg(pl.col("sent_bytes").sum().alias("sent_bytes_total"))
 

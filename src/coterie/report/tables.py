@@ -1,4 +1,4 @@
-"""A summary for people to read: on the terminal, in Markdown, and as cells for a page."""
+"""The summary of a run as a table: for the terminal, in Markdown, and as cells of the HTML report."""
 
 import math
 from typing import Any
@@ -13,7 +13,7 @@ from coterie.report.sheets import Sheet
 UNKNOWN = "—"
 NEVER = "-"
 SPARE = ("sent in all", "macro F1", "loss", "spread", "sent/node")
-"""What a narrow terminal does without, the first first."""
+"""Columns that a narrow terminal leaves out, in this order."""
 
 _WIDE = Console(width=1000)
 
@@ -43,7 +43,7 @@ def cells(summary: pl.DataFrame) -> list[list[str]]:
 
 
 def title(summary: pl.DataFrame) -> str:
-    """What the table shows and what its shares are shares of."""
+    """The title of the summary: round, seeds, and the method whose accuracy the shares refer to."""
     row = summary.row(0, named=True)
     where = f"round {row['round']}, {_count(row['seeds'], 'seed')}" if _alike(summary) else "the last round"
     if not _levels(summary):
@@ -53,7 +53,7 @@ def title(summary: pl.DataFrame) -> str:
 
 
 def notes(summary: pl.DataFrame) -> list[str]:
-    """What a reader of this table has to know, and nothing that does not apply to it."""
+    """Notes beneath the summary: seeds left out, missing nodes, levels never reached; only those that apply to it."""
     said = []
     late = summary.filter(pl.col("seeds") < pl.col("seeds_run"))
     if late.height:
@@ -99,7 +99,7 @@ def _sheet(summary: pl.DataFrame) -> Sheet:
 
 
 def _alike(summary: pl.DataFrame) -> bool:
-    """Whether all methods have the same seeds and last round: then the title says so, and no column has to."""
+    """Whether all methods have the same seeds and last round, which the title then says instead of two columns."""
     return (
         summary.select("seeds", "seeds_run", "round").n_unique() == 1 and summary["seeds"][0] == summary["seeds_run"][0]
     )

@@ -31,5 +31,5 @@ _OWN: dict[str, dict[str, Any]] = {
 
 
 def named(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """These methods as an experiment takes them."""
+    """The settings of these methods, by name, as `Configuration.methods` takes them."""
     return {name: _OWN.get(name, {}) for name in methods}

@@ -39,7 +39,7 @@ def _network(name: str, nodes: int, seed: int, **settings: Any) -> Graph:
 
 
 def steps_exhibit(scale: Scale, base: Settings, gain: Settings, he: Settings) -> Exhibit:
-    """What training and merging each change in a round, and both spreads, beside the Gaussian model."""
+    """Steps of training and of merging by round, and σ_ap and σ_an, beside those of the Gaussian model."""
     nodes, k = {"smoke": (16, 8), "laptop": (64, 16), "paper": (256, 32)}[scale]
     rounds = {"smoke": 40, "laptop": 100, "paper": 2000}[scale]
     common = {**base, "nodes": nodes, "items": {"smoke": 40, "laptop": 80, "paper": 80}[scale], "epochs": 1}
@@ -100,7 +100,7 @@ def _measured(measures: pl.DataFrame, name: str) -> Curve:
 
 
 def assortativity_exhibit(scale: Scale) -> Exhibit:
-    """How ‖v_steady‖ falls with the size of a network, by family, and that assortativity does not change it."""
+    """‖v_steady‖ by size and family of the network, and by assortativity, which does not change it."""
     powers, draws = {"smoke": (range(5, 10), 3), "laptop": (range(5, 13), 8), "paper": (range(5, 15), 20)}[scale]
     sizes = [2**p for p in powers]
     tails = {
@@ -186,7 +186,7 @@ def _networks(nodes: int) -> dict[str, Graph]:
 
 
 def plateau_exhibit(scale: Scale) -> Exhibit:
-    """Where σ_ap comes to rest in the Gaussian model, beside σ_init·‖v_steady‖."""
+    """The plateau of σ_ap in the Gaussian model, beside the theory's σ_init·‖v_steady‖."""
     nodes, dimensions = {"smoke": (128, 20000), "laptop": (512, 20000), "paper": (4096, 20000)}[scale]
 
     def show(_: Results, folder: Path) -> list[Shown]:
@@ -237,7 +237,7 @@ def mixing_exhibit(scale: Scale) -> Exhibit:
 
 
 def _settled(graph: Graph) -> Dynamics:
-    """The Gaussian model, long enough for σ_an to settle."""
+    """The Gaussian model simulated until σ_an has settled, at most 10,000 rounds."""
     rounds = 100
     while (found := simulate(graph, 200, rounds, noise=0.001)).stabilisation is None and rounds < 10_000:
         rounds *= 2
@@ -248,7 +248,7 @@ def _settled(graph: Graph) -> Dynamics:
 
 
 def gossip_exhibit(scale: Scale, base: Settings, gain: Settings) -> Exhibit:
-    """What nodes find out of the gain by asking their neighbours, and that it serves as well as the exact one."""
+    """The gain estimated by gossip: its error by round, and training with it beside training with the exact gain."""
     nodes = {"smoke": 16, "laptop": 16, "paper": 64}[scale]
     items, batches, rounds = {"smoke": (60, 4, 40), "laptop": (512, 8, 60), "paper": (512, 8, 2000)}[scale]
     common = {**base, "nodes": nodes, "items": items, "batches": batches, "rounds": rounds}
@@ -297,7 +297,7 @@ def gossip_exhibit(scale: Scale, base: Settings, gain: Settings) -> Exhibit:
 
 
 def _asked_around(graph: Graph, rounds: int, links: float) -> Gossip:
-    """What every node believes after each round of asking its neighbours."""
+    """Every node's estimate of the gain after each round of gossip, where links work with this probability."""
     job = replace(on(graph), faults=Faults(0, links))
     found = np.stack([np.full(graph.nodes, np.inf), *survey(job, 4000, rounds)])
     return Gossip(np.where(np.isnan(found), np.inf, found), graph.gain())

@@ -1,4 +1,4 @@
-"""The coordination-free paper: bounded steps and a virtual teacher."""
+"""Tables and figures of the coordination-free paper: bounded steps (DecDiff) and a virtual teacher."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,19 +12,11 @@ from coterie.partitions import split
 from coterie.report.allocation import draw_allocation
 from coterie.report.curves import plot_accuracy, plot_nodes, plot_spread
 from coterie.report.network import draw_graph
+from coterie.report.races import accuracy_sheet, bytes_sheet, labelled, of_reference, pairs_sheet, times_sheet
 from coterie.report.sheets import Sheet
 from coterie.runs.exhibits import Exhibit, Results, Scale, Shown
 from coterie.studies._contenders import BASELINES, OURS, WITH_GAIN, named
-from coterie.studies._racing import (
-    accuracy_sheet,
-    bytes_sheet,
-    describe_scale,
-    labelled,
-    lasting,
-    of_reference,
-    pairs_sheet,
-    times_sheet,
-)
+from coterie.studies._scales import describe_scale, rounds_to_evaluate
 
 PAPER = "50 nodes, all images, 1,000 rounds, 4 replicas"
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -32,7 +24,7 @@ REMARK = " (the paper: Gini index within a class .70 to .85)"
 CORE = {"dechetero": "DecHetero", "cfa": "CFA", "cfa-ge": "CFA-GE", "decdiff": "DecDiff", "decdiff-vt": "DecDiff+VT"}
 NAMES = {**BASELINES, **CORE, "decdiff-rvt": "DecDiff + random VT", "dechw": "DecHW", **WITH_GAIN, **OURS}
 DRAWN = {m: NAMES[m] for m in (*BASELINES, *CORE, "dechw", "gain-decavg", "variance-corrected")}
-"""Those whose lines can be told apart in one figure."""
+"""Methods in the figures of curves: as many as can be told apart."""
 
 # Accuracy (Table II, III) and characteristic times (Table IV) of the paper, by data set.
 ACCURACY = {
@@ -119,13 +111,13 @@ def _runs(scale: Scale) -> dict[str, Configuration]:
     if scale == "smoke":
         digits = {"dataset": "digits", "model": {"name": "mlp", "sizes": [64, 32]}, "batch_size": 16, "lr": 0.05}
         common |= {**digits, "momentum": 0.5, "nodes": 10, "rounds": 20, "epochs": 2, "seeds": (0, 1)}
-        return {"MNIST": _race(**common, evaluate=lasting(20, 2))}
+        return {"MNIST": _race(**common, evaluate=rounds_to_evaluate(20, 2))}
     mlp = {"dataset": "mnist", "model": {"name": "mlp", "sizes": [512, 256, 128]}, "momentum": 0.5}
     fashion = {"dataset": "fashion_mnist", "model": "cnn_fashion", "momentum": 0.9}
     letters = {"dataset": "emnist_letters", "model": "cnn_emnist", "momentum": 0.9}
     if scale == "paper":
         common |= {"nodes": 50, "rounds": 1000, "batch_size": 100, "lr": 0.001, "seeds": tuple(range(4))}
-        common["evaluate"] = lasting(1000, 5)
+        common["evaluate"] = rounds_to_evaluate(1000, 5)
         return {
             name: _race(**common, **s) for name, s in (("MNIST", mlp), ("Fashion-MNIST", fashion), ("EMNIST", letters))
         }
@@ -133,13 +125,13 @@ def _runs(scale: Scale) -> dict[str, Configuration]:
     mlp |= {"model": {"name": "mlp", "sizes": [64, 32]}, "lr": 0.05, "total": 1500}
     fashion |= {"model": "cnn_mnist", "lr": 0.03, "total": 1200}
     return {
-        "MNIST": _race(**common, **mlp, rounds=48, evaluate=lasting(48, 2)),
-        "Fashion-MNIST": _race(**common, **fashion, rounds=24, evaluate=lasting(24, 3)),
+        "MNIST": _race(**common, **mlp, rounds=48, evaluate=rounds_to_evaluate(48, 2)),
+        "Fashion-MNIST": _race(**common, **fashion, rounds=24, evaluate=rounds_to_evaluate(24, 3)),
     }
 
 
 def _race(**settings: Any) -> Configuration:
-    """All methods; CFA-GE's step is to the learning rate what it is in the paper."""
+    """An experiment with all methods; CFA-GE's step has the paper's ratio to the learning rate."""
     step = round(1.5 * settings["lr"], 6)
     return Configuration(**settings, methods=named(NAMES) | {"cfa-ge": {"rule": {"name": "cfa_ge", "step": step}}})
 
@@ -215,7 +207,7 @@ def _graph(runs: Mapping[str, Configuration], folder: Path) -> Path:
 
 
 def allocations(runs: Mapping[str, Configuration], folder: Path, remark: str = "") -> list[Shown]:
-    """Who holds what, drawn and measured, for the first seed of each run."""
+    """The allocation of data to nodes for the first seed of each run, drawn, with its measures of skew."""
     shown: list[Shown] = []
     rows = []
     for name, experiment in runs.items():

@@ -1,4 +1,4 @@
-"""The second-order paper: averaging weighted by curvature."""
+"""Tables and figures of the second-order paper: averaging weighted by curvature (DecHW)."""
 
 import tomllib
 from collections.abc import Mapping
@@ -12,21 +12,20 @@ import polars as pl
 from coterie.config.configuration import Configuration
 from coterie.report.curves import PALETTE, Curve, plot_accuracy
 from coterie.report.panels import DASHED, SOLID, Line, Panel, colour, draw_panels, line
-from coterie.report.statistics import methods
-from coterie.runs.exhibits import Exhibit, Results, Scale, Shown
-from coterie.studies._contenders import BASELINES, OURS, WITH_GAIN, named
-from coterie.studies._racing import (
+from coterie.report.races import (
     absolute,
     accuracy_sheet,
     bytes_sheet,
-    describe_scale,
     labelled,
-    lasting,
     of_best,
     of_own,
     pairs_sheet,
     times_sheet,
 )
+from coterie.report.statistics import methods
+from coterie.runs.exhibits import Exhibit, Results, Scale, Shown
+from coterie.studies._contenders import BASELINES, OURS, WITH_GAIN, named
+from coterie.studies._scales import describe_scale, rounds_to_evaluate
 from coterie.studies.decdiff import allocations
 
 PAPER = "50 nodes, all images, 1,000 rounds, 5 runs"
@@ -40,7 +39,7 @@ VARIANTS = {
 }
 NAMES = {**BASELINES, **CORE, **VARIANTS, **WITH_GAIN, **OURS}
 DRAWN = {m: NAMES[m] for m in ("centralised", "decavg", *CORE, "dechw-star", "dechw-lite", "gain-decavg", *OURS)}
-"""Those whose lines can be told apart in one figure."""
+"""Methods in the figures of curves: as many as can be told apart."""
 SETS = {"mnist": "MNIST", "fashion": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 SHARES = (0.5, 0.75, 0.9, 0.95)
 TAIL = {"smoke": 5, "laptop": 1, "paper": 10}
@@ -104,7 +103,7 @@ def _runs(scale: Scale) -> dict[str, Configuration]:
     if scale == "smoke":
         digits = {"dataset": "digits", "model": {"name": "mlp", "sizes": [64, 32]}, "batch_size": 16, "lr": 0.05}
         common |= {**digits, "momentum": 0.5, "nodes": 10, "rounds": 20, "epochs": 2, "seeds": (0, 1)}
-        common["evaluate"] = lasting(20, 2, TAIL[scale])
+        common["evaluate"] = rounds_to_evaluate(20, 2, TAIL[scale])
         return {"mnist 0.5": Configuration(**common, partition=_dirichlet(0.5))}
     if scale == "paper":
         common |= {
@@ -112,13 +111,13 @@ def _runs(scale: Scale) -> dict[str, Configuration]:
             "rounds": 1000,
             "batch_size": 100,
             "seeds": tuple(range(5)),
-            "evaluate": lasting(1000, 5, TAIL[scale]),
+            "evaluate": rounds_to_evaluate(1000, 5, TAIL[scale]),
         }
         sets = {"mnist": mnist, "fashion": fashion, "cifar10": cifar}
         alphas: tuple[float, ...] = (1.0, 0.5, 0.2)
     else:
         common |= {"nodes": 20, "batch_size": 25, "seeds": (0, 1, 2), "test_share": 0.03}
-        common |= {"total": 1200, "epochs": 2, "rounds": 24, "evaluate": lasting(24, 3, TAIL[scale])}
+        common |= {"total": 1200, "epochs": 2, "rounds": 24, "evaluate": rounds_to_evaluate(24, 3, TAIL[scale])}
         sets = {"mnist": {**mnist, "lr": 0.05}, "fashion": {**fashion, "model": "cnn_mnist", "lr": 0.03}}
         fewer = {"total": 2000, "rounds": 18, "evaluate": (0, 2, 4, 6, 9, 12, 15, 18), "test_share": 0.02}
         sets["cifar10"] = {**cifar, "model": "cnn_mnist", "lr": 0.008, **fewer}
@@ -140,7 +139,7 @@ def _column(run: str) -> str:
 
 
 def _place(run: str) -> int:
-    """Where the paper's Table I has this run."""
+    """The column of this run in the paper's Table I."""
     name, _, alpha = run.partition(" ")
     return 3 * list(SETS).index(name) + ("1", "0.5", "0.2").index(alpha)
 
@@ -241,7 +240,7 @@ def _panels(found: Results, names: Mapping[str, str], columns: tuple[str, ...] =
 
 
 def _style(place: int) -> Any:
-    """Dashed where colours come round again."""
+    """The line style of the n-th method: dashed once the colours are used up."""
     return SOLID if place < len(PALETTE) else DASHED
 
 

@@ -1,4 +1,4 @@
-"""The initialisation paper: what the gain of a network does to uncoordinated starts."""
+"""Tables and figures of the initialisation paper: uncoordinated starts with and without the gain."""
 
 import math
 import unicodedata
@@ -11,6 +11,7 @@ import polars as pl
 from coterie.config.configuration import Configuration
 from coterie.report.curves import AXES
 from coterie.report.panels import DASHED, SOLID, Line, Panel, colour, draw_panels, line, shade
+from coterie.report.plateaus import interval_cell, leaving_times, power_law_exponent
 from coterie.report.sheets import Sheet
 from coterie.runs.exhibits import Exhibit, Results, Scale, Shown
 from coterie.studies._early_stage import (
@@ -20,7 +21,6 @@ from coterie.studies._early_stage import (
     plateau_exhibit,
     steps_exhibit,
 )
-from coterie.studies._leaving import between, exponent, leaving_times
 
 FIRST = {"merge_first": True, "clamp": 10.0}
 HE = {"rule": "decavg", "initialiser": "he", **FIRST}
@@ -76,13 +76,13 @@ def _seeds(scale: Scale) -> tuple[int, ...]:
 
 
 def _plain(scale: Scale) -> dict[str, Any]:
-    """Setting A: what figures vary unless they are about something else."""
+    """Setting A, which most figures vary: the complete graph."""
     chosen: dict[str, Any] = _pick(scale, DIGITS, SMALL, MNIST)
     return {**chosen, "seeds": _seeds(scale), "partition": "iid", "topology": "complete"}
 
 
 def _less(scale: Scale, laptop: str) -> str:
-    """How the runs differ from the paper's, in words."""
+    """The sentence that says how the runs were scaled down; none at the paper's scale."""
     if scale == "paper":
         return ""
     smoke = "digits, a small MLP, lr 0.1, batches of 8, few items and rounds"
@@ -156,7 +156,7 @@ def _growth(
     def show(found: Results, folder: Path) -> list[Shown]:
         level = 0.9 * _height(found.records[f"he {sizes[0]}"])
         times = {s: [leaving_times(found.records[f"{s} {n}"], level) for n in sizes] for s in ("he", "gain")}
-        fits = {s: exponent(sizes, times[s]) for s in times}
+        fits = {s: power_law_exponent(sizes, times[s]) for s in times}
         mu = fits["he"].mean if not math.isnan(fits["he"].mean) else 0.5
         lines = [
             line(found.records[f"{s} {n}"], f"n = {n}" if s == "gain" else "", shade(i, len(sizes)), style)
@@ -173,7 +173,8 @@ def _growth(
         ]
         plain = unicodedata.normalize("NFKD", title.split(",")[0].replace("–", "-")).encode("ascii", "ignore").decode()
         label = plain.replace(" ", "-").lower() + ("-adamw" if "AdamW" in title else "")
-        rows = [[f"{n}", between(h), between(g)] for n, h, g in zip(sizes, times["he"], times["gain"], strict=True)]
+        both = zip(sizes, times["he"], times["gain"], strict=True)
+        rows = [[f"{n}", interval_cell(he), interval_cell(gain)] for n, he, gain in both]
         rows.append(["exponent of n", _fit(fits["he"]), _fit(fits["gain"])])
         note = f"A plateau is left when the mean test loss falls below {level:.2f}, nine tenths of its height."
         paper = "The paper sees exponents of 0.4 to 1 for He alone, and no plateau with the gain."
@@ -184,7 +185,7 @@ def _growth(
 
 
 def _height(records: pl.DataFrame) -> float:
-    """The mean test loss after the first round: that of the plateau."""
+    """The height of the plateau: the mean test loss after the first round."""
     return float(records.filter(pl.col("round") == 1)["test_loss"].mean() or math.nan)  # type: ignore[arg-type]
 
 
@@ -236,7 +237,7 @@ def _failing(scale: Scale) -> Exhibit:
 
 
 def _pairs(found: Results, runs: Sequence[tuple[str, str]]) -> list[Line]:
-    """Solid with the gain, dashed without, a colour for each run."""
+    """Lines of each run in a colour of its own: solid with the gain, dashed without."""
     return [
         line(found.records[run].filter(pl.col("method") == m), label if m == "gain" else "", shade(i, len(runs)), style)
         for i, (run, label) in enumerate(runs)
@@ -247,7 +248,7 @@ def _pairs(found: Results, runs: Sequence[tuple[str, str]]) -> list[Line]:
 def _last(records: pl.DataFrame, method: str) -> str:
     mine = records.filter(pl.col("method") == method)
     ends = mine.filter(pl.col("round") == pl.col("round").max()).group_by("seed").agg(pl.col("test_loss").mean())
-    return between([float(v) for v in ends["test_loss"]], digits=3)
+    return interval_cell([float(v) for v in ends["test_loss"]], digits=3)
 
 
 def _misjudged(scale: Scale) -> Exhibit:
@@ -360,7 +361,7 @@ def _constant(scale: Scale) -> Exhibit:
 
 
 def _bounded(scale: Scale, title: str, cases: Mapping[str, Mapping[str, Any]], x: str, name: str) -> Exhibit:
-    """One line for each case, and the best loss of one model trained on all its data as a level."""
+    """An exhibit with a line for each case and, as a level, the best loss of one model trained on all data."""
     common = {**_plain(scale), "partition": "iid_classes", "items": _pick(scale, 40, 80, 80), "epochs": 1}
     work = _pick(scale, 150, 400, 20000)  # mini-batches of a node
     runs, bounds = {}, {}

@@ -1,4 +1,4 @@
-"""How long a curve stays on its plateau, and how that grows."""
+"""Plateaus of the loss: the round at which each seed leaves it, and how that time grows with the network."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def leaving_times(records: pl.DataFrame, level: float) -> list[float]:
     return found
 
 
-def exponent(sizes: Sequence[int], times: Sequence[Sequence[float]]) -> Interval:
+def power_law_exponent(sizes: Sequence[int], times: Sequence[Sequence[float]]) -> Interval:
     """μ of t ∝ n^μ by regression of logarithms, with its 95 % interval; NaN with fewer than two sizes."""
     pairs = [(math.log(n), math.log(t)) for n, own in zip(sizes, times, strict=True) for t in own if not math.isnan(t)]
     if len({x for x, _ in pairs}) < 2:
@@ -41,7 +41,7 @@ def exponent(sizes: Sequence[int], times: Sequence[Sequence[float]]) -> Interval
     return Interval(float(fit.slope), half)
 
 
-def between(values: Sequence[float], digits: int = 1) -> str:
+def interval_cell(values: Sequence[float], digits: int = 1) -> str:
     """A mean with its interval over seeds, and how many seeds have a value if not all."""
     known = [v for v in values if not math.isnan(v)]
     if not known:

@@ -1,21 +1,22 @@
-"""Tables in which methods race: accuracy at the end, rounds and bytes until good enough; the paper's numbers beside."""
+"""Tables that compare methods: accuracy at the end, rounds and bytes until a level, differences seed by seed.
+
+A paper's own numbers can stand beside them.
+"""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import polars as pl
 
-from coterie.config.configuration import Configuration
-from coterie.config.slots import as_table
 from coterie.report.sheets import Sheet
 from coterie.report.statistics import complete, last_round, mean_characteristic_time, mean_ci, methods, per_seed
 from coterie.report.tables import NEVER, UNKNOWN, humanise, rounds_cell
 
 Frames = Mapping[str, pl.DataFrame]
-"""Column -> the records of all methods there."""
+"""Column of the table (a data set) -> the records of all methods on it."""
 Goal = Callable[[pl.DataFrame, str], float]
-"""(records of a column, method) -> the accuracy that counts as 1."""
+"""(records of a column, method) -> the accuracy that levels are shares of."""
 
 
 def accuracy_sheet(
@@ -49,7 +50,7 @@ def _accuracy(records: pl.DataFrame, last: int) -> str:
 
 
 def _lost(records: pl.DataFrame, finished: pl.DataFrame, method: str) -> str:
-    """What is to be said of seeds whose models diverged: they ended early, and no mean counts them."""
+    """Count of the seeds that reached the last round, where some diverged before: these ended early, in no mean."""
     mine = records.filter(pl.col("method") == method)
     seeds, kept = mine["seed"].n_unique(), finished["seed"].n_unique()
     if kept and finished["round"].max() != records["round"].max():
@@ -58,7 +59,7 @@ def _lost(records: pl.DataFrame, finished: pl.DataFrame, method: str) -> str:
 
 
 def of_reference(reference: str) -> Goal:
-    """Shares of the last accuracy of one method, the bound."""
+    """A goal: the last accuracy of one method, the bound."""
 
     def goal(records: pl.DataFrame, method: str) -> float:
         return _last_accuracy(records, reference)
@@ -67,7 +68,7 @@ def of_reference(reference: str) -> Goal:
 
 
 def of_best(among: Sequence[str]) -> Goal:
-    """Shares of the last accuracy of the best of some methods."""
+    """A goal: the last accuracy of the best of some methods."""
 
     def goal(records: pl.DataFrame, method: str) -> float:
         return max(_last_accuracy(records, m) for m in among if m in methods(records))
@@ -76,13 +77,13 @@ def of_best(among: Sequence[str]) -> Goal:
 
 
 def of_own(records: pl.DataFrame, method: str) -> float:
-    """Shares of a method's own greatest accuracy."""
+    """The goal that is a method's own greatest accuracy."""
     curves = per_seed(records.filter(pl.col("method") == method), "test_accuracy")
     return float(curves.group_by("round").agg(pl.col("value").mean())["value"].max() or math.nan)  # type: ignore[arg-type]
 
 
 def absolute(records: pl.DataFrame, method: str) -> float:
-    """Accuracies as they are."""
+    """The goal of 1, by which levels are accuracies themselves."""
     return 1.0
 
 
@@ -106,7 +107,7 @@ def times_sheet(
 def bytes_sheet(
     title: str, records: pl.DataFrame, names: Mapping[str, str], levels: Sequence[float], goal: Goal
 ) -> Sheet:
-    """What a node has sent by the time the mean accuracy reaches each level times the goal."""
+    """Bytes that a node has sent by the time the mean accuracy reaches each level times the goal."""
     sent = per_seed(records, "sent_bytes").rename({"value": "sent"})
 
     def cell(curves: pl.DataFrame, level: float) -> str:
@@ -129,7 +130,7 @@ def bytes_sheet(
 
 
 def pairs_sheet(title: str, frames: Frames, names: Mapping[str, str], pairs: Sequence[tuple[str, str]]) -> Sheet:
-    """How far one method is ahead of another, seed by seed: what a seed gives both, its network and data, drops out."""
+    """Differences in accuracy between pairs of methods, seed by seed: both had the same network and data in a seed."""
     rows = []
     for one, other in pairs:
         cells = []
@@ -144,7 +145,7 @@ def pairs_sheet(title: str, frames: Frames, names: Mapping[str, str], pairs: Seq
 
 
 def _by_seed(records: pl.DataFrame, method: str) -> pl.DataFrame:
-    """The accuracy of each seed that came to the end, over all rounds, evenly, and in the last."""
+    """Accuracy of each seed that reached the last round: the time average over all rounds, and that of the last one."""
     curves = per_seed(records.filter(pl.col("method") == method), "test_accuracy")
     end = records["round"].max()
     areas = [
@@ -194,7 +195,7 @@ def _until(
 
 
 def _listed(rounds: Sequence[int]) -> str:
-    """Rounds in words: 0 to 5, then every 3 to 24."""
+    """Ranges of evaluated rounds in words: `0 to 5, 5 to 23 in steps of 3`."""
     words, at = [], 0
     while at < len(rounds) - 1:
         gap, end = rounds[at + 1] - rounds[at], at + 1
@@ -214,29 +215,5 @@ def _from(paper: Mapping[str, Sequence[str]], method: str, place: int) -> str:
 
 
 def labelled(records: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
-    """The records of these methods, called as the paper calls them."""
+    """The records of these methods, renamed as the paper calls them."""
     return records.filter(pl.col("method").is_in(list(names))).with_columns(pl.col("method").replace(names))
-
-
-def lasting(rounds: int, every: int, last: int = 1) -> tuple[int, ...]:
-    """The rounds to evaluate: the first few, every so many, and the last ones."""
-    return tuple(
-        sorted({*range(min(rounds, 5) + 1), *range(0, rounds + 1, every), *range(rounds - last + 1, rounds + 1)})
-    )
-
-
-def describe_scale(experiments: Iterable[Configuration], paper: str) -> str:
-    """How runs differ from the paper's, in words."""
-    told = []
-    for e in experiments:
-        (first, *_) = e.resolved.values()
-        model, optimiser = as_table(first.model), as_table(first.optimiser)
-        sizes = "".join(f" {'-'.join(map(str, model['sizes']))}" for _ in range("sizes" in model))
-        images = f"{e.total:,} samples" if e.total else "all samples"
-        tested = "" if e.test_share == 1 else f", {e.test_share:.0%} of the test samples"
-        told.append(
-            f"{as_table(e.dataset)['name']}, {model['name']}{sizes}, {e.nodes} nodes, {images}{tested}, {e.rounds} "
-            f"rounds of {e.epochs} epochs, batches of {e.batch_size}, lr {optimiser['lr']:g}, "
-            f"momentum {optimiser['momentum']:g}"
-        )
-    return f"Here: {'; '.join(dict.fromkeys(told))}. Paper: {paper}."

@@ -1,0 +1,29 @@
+"""Plateaus of the loss: when they are left, and the exponent by which that time grows."""
+
+import math
+
+import polars as pl
+import pytest
+
+from coterie.report.plateaus import interval_cell, leaving_times, power_law_exponent
+from coterie.report.statistics import Interval
+
+
+def test_a_plateau_is_left_between_two_evaluations() -> None:
+    points = [(0, 3.0), (1, 2.3), (10, 2.2), (1000, 1.2)]
+    rows = [{"method": "he", "seed": 0, "round": r, "node": 0, "test_loss": loss} for r, loss in points]
+    records = pl.DataFrame(rows)
+    assert leaving_times(records, 1.7) == [pytest.approx(100.0)]  # half-way, in logarithms
+    assert leaving_times(records, 5.0) == [1.0]
+    assert leaving_times(records, 1.0) == [pytest.approx(math.nan, nan_ok=True)]  # never
+
+
+def test_the_exponent_of_a_power_law_is_found() -> None:
+    sizes = (8, 16, 32, 64)
+    found = power_law_exponent(sizes, [[3 * n**0.7, 3 * n**0.7] for n in sizes])
+    assert found.mean == pytest.approx(0.7)
+    assert found.half == pytest.approx(0.0, abs=1e-9)
+    only = power_law_exponent((8, 16), [[2.0], [float("nan")]])
+    assert only == Interval(pytest.approx(float("nan"), nan_ok=True), pytest.approx(float("nan"), nan_ok=True))
+    assert interval_cell([1.0, float("nan")]) == "1.0 (1/2)"
+    assert interval_cell([float("nan")]) == "-"
