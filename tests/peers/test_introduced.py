@@ -109,13 +109,15 @@ def test_what_takes_the_whole_network_is_not_for_peers_that_know_a_few(
 ) -> None:
     alice, *_ = household(tmp_path)
     with pytest.raises(ConfigError, match=words):
-        deployment.assignment(Experiment(**{**TINY, "topology": topology}), alice, None, None, 0, port=0, verbose=False)
+        deployment.peer_config(
+            Experiment(**{**TINY, "topology": topology}), alice, None, None, 0, port=0, verbose=False
+        )
 
 
 def test_uniform_weights_need_to_know_nobody(tmp_path: Path) -> None:
     alice, *_ = household(tmp_path)
     experiment = Experiment(**{**TINY, "topology": {"name": "complete", "mixing": "uniform"}})
-    found = deployment.assignment(experiment, alice, None, None, 0, port=0, verbose=False)
+    found = deployment.peer_config(experiment, alice, None, None, 0, port=0, verbose=False)
     assert float(PeerRuntime(found).node.trainer.me(0, 1).size) == 1.0
     assert shared(found.settings)["topology.mixing"] == '"uniform"'  # neighbours who weigh otherwise disagree
 
