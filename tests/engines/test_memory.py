@@ -9,6 +9,7 @@ import torch
 from coterie.contract import Message
 from coterie.engines.memory import MemoryTransport
 from coterie.job import Ledger
+from coterie.mail.traffic import Traffic
 from coterie.node.sums import Packet
 
 
@@ -18,7 +19,7 @@ def packet(sender: int, value: float = 1.0) -> Packet:
 
 @pytest.fixture
 def post() -> MemoryTransport:
-    return MemoryTransport({0, 1, 2}, 4, Ledger(3))
+    return MemoryTransport({0, 1, 2}, 4, Ledger(3), Traffic(3))
 
 
 def run(scene: Any) -> Any:
@@ -47,7 +48,7 @@ def test_who_has_nothing_to_say_is_not_waited_for(post: MemoryTransport) -> None
 
 
 def test_a_message_for_who_is_no_member_is_lost() -> None:
-    post = MemoryTransport({0, 1}, 4, Ledger(3))
+    post = MemoryTransport({0, 1}, 4, Ledger(3), Traffic(3))
     post.send(1, [2], "model", packet(1))
     assert set(post.mailboxes) == {0, 1}
 

@@ -191,8 +191,7 @@ class LocalSession(Population):
         source, target = self.mail.put(nodes, np.concatenate(to), tag, bundle, row)
         if not len(source):
             return
-        went = self.mail.bundle[-len(bundle) :][~self.mail.void[-len(bundle) :]]
-        numbers, which = np.unique(went, return_inverse=True)
+        numbers, which = np.unique(bundle[~self.mail.void[-len(bundle) :]], return_inverse=True)
         sizes = np.array([self._bytes(self.mail.bundles[b]) for b in numbers])[which]
         self.ledger.add("sent_bytes", source, sizes)
         self.ledger.add("received_bytes", target, sizes)

@@ -13,6 +13,8 @@ from coterie import files, records
 CHECKPOINT = "state.safetensors"
 MEASURES = "measures"
 """The checkpoint's tensor with the measures so far: the bytes of a Parquet file."""
+WHOLE = "What was written before is whole: mend it, then start the peer again."
+"""The cure for what a disk refuses."""
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, str], dict[str, Tensor], pl.DataFrame]:
@@ -51,3 +53,11 @@ def packed(frame: pl.DataFrame) -> Tensor:
 def unpacked(packed: Tensor) -> pl.DataFrame:
     """A table from a checkpoint."""
     return pl.read_parquet(io.BytesIO(packed.numpy().tobytes()))
+
+
+def write_records(folder: Path, rows: pl.DataFrame, measures: pl.DataFrame | None) -> None:
+    """Write the records of a peer that has finished, and its measures if it took any."""
+    with files.disk(folder, WHOLE):
+        if measures is not None:
+            records.write_frame(folder / records.MEASURED, measures)
+        records.write_frame(folder / "records.parquet", rows)

@@ -20,8 +20,8 @@ from coterie.net.identity import Home
 from coterie.network.graph import Graph
 from coterie.network.rounds import Network
 from coterie.peers.agreement import shared
-from coterie.peers.checkpoint import CHECKPOINT, kept_measures, kept_rows, load_checkpoint
-from coterie.peers.runtime import WHOLE, PeerConfig
+from coterie.peers.checkpoint import CHECKPOINT, WHOLE, kept_measures, kept_rows, load_checkpoint
+from coterie.peers.runtime import PeerConfig
 from coterie.peers.settings import PeerSettings
 from coterie.protocols import Protocol
 from coterie.randomness import key

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coterie.errors import RunError
+from coterie.errors import DivergedError, RunError
 from coterie.net.logs import say
 from coterie.net.status import NeighbourStatus, Status
 from coterie.records.journal import Channel, Journal
@@ -37,6 +37,11 @@ class PeerJournal:
         """What was counted of each neighbour when it was last told."""
         self._complained = False
 
+    def begin(self, neighbours: list[str]) -> None:
+        """Begin a journal."""
+        self.open(0)
+        self.tell("begin", round=0, rounds=self.status.rounds, neighbours=neighbours)
+
     def open(self, events: int, counts: str = "{}") -> None:
         """Go on after so many events, with what a checkpoint says was counted and not told."""
         known = self.status
@@ -45,25 +50,24 @@ class PeerJournal:
             self._channel = Channel(journal).job(known.method, known.seed, peer=known.name, node=self.node)
         self._told = {name: [-count for count in pending] for name, pending in json.loads(counts).items()}
 
-    @property
-    def events(self) -> int:
-        """How many there are."""
-        return self._channel.count if self._channel.journal else 0
-
-    @property
-    def counts(self) -> str:
-        """What was counted and not told yet, for a checkpoint."""
-        return json.dumps(self._since())
-
     def tell(self, name: str, **data: Any) -> None:
         """Write an event down."""
         with self._tolerant():
             self._channel.tell(name, **data)
 
-    def checkpoint(self, round: int) -> None:
-        """Write down, for good, that a checkpoint of this round is taken."""
+    def checkpoint(self, round: int) -> dict[str, str]:
+        """Write down, for good, that a checkpoint of this round is taken; gives what it must say of the journal."""
         with self._tolerant(), self._channel.sealed("checkpoint", round=round):
             pass
+        events = self._channel.count if self._channel.journal else 0
+        return {"events": str(events), "counts": json.dumps(self._since())}
+
+    def end(self, error: Exception | None = None) -> None:
+        """Write down that the peer ends before its time, by itself or because of an error."""
+        if error is None:
+            self.tell("end", how="interrupted")
+        else:
+            self.tell("end", how="diverged" if isinstance(error, DivergedError) else "failed", error=str(error))
 
     def round(self, number: int, evaluated: bool) -> None:
         """A round is done: tell what went wrong with neighbours in it and, now and then, what was exchanged."""

@@ -20,7 +20,7 @@ from coterie import files, records
 from coterie.config.build import gossip
 from coterie.config.configuration import Method
 from coterie.contract import Message
-from coterie.errors import ConfigError, DivergedError, PeerError, RunError
+from coterie.errors import ConfigError, PeerError, RunError
 from coterie.job import Job, Ledger
 from coterie.mail.pace import Pace, Timing
 from coterie.net import logs, status
@@ -34,7 +34,7 @@ from coterie.node.gossip import GossipGain, gossip_job, own_estimate
 from coterie.node.node import peers, restore, snapshot
 from coterie.node.sums import Packet
 from coterie.peers.agreement import code, shared, vocabulary
-from coterie.peers.checkpoint import CHECKPOINT, MEASURES, load_checkpoint, packed, unpacked
+from coterie.peers.checkpoint import CHECKPOINT, MEASURES, WHOLE, load_checkpoint, packed, unpacked, write_records
 from coterie.peers.journal import PeerJournal
 from coterie.peers.mailroom import Mailroom, NewestMailroom
 from coterie.protocols import Heard
@@ -44,7 +44,6 @@ LINGER = 15.0
 """Seconds, at least, that a peer which has finished stays for neighbours who have not."""
 SUMS = 2
 """Pieces of memory for sums that are kept between rounds: of the round under way, and of the next."""
-WHOLE = "What was written before is whole: mend it, then start the peer again."
 LATE = 1.5
 """Seconds that a peer waits for the rest of its neighbours once it sees that the others have gone on without it."""
 
@@ -182,14 +181,11 @@ class PeerRuntime:
                 self.status.state = "stopped"
                 raise Stopped
             return await working
-        except Introduced:
-            raise
-        except (Stopped, asyncio.CancelledError):
-            self.journal.tell("end", how="interrupted")
+        except (Stopped, Introduced, asyncio.CancelledError):
+            self.journal.end()
             raise
         except Exception as error:
-            how = "diverged" if isinstance(error, DivergedError) else "failed"
-            self.journal.tell("end", how=how, error=str(error))
+            self.journal.end(error)
             self.status.add_error(error)
             say(self.log, logging.ERROR, logs.END, error=error)
             raise
@@ -229,7 +225,7 @@ class PeerRuntime:
         self.status.state = "finished"
         await self.links.announce(rounds, finished=True)
         self.journal.tell("end", how="done", round=rounds)
-        await self._work(self._write_records)
+        await self._work(lambda: write_records(config.folder, self.rows, self.measures))
         await self.links.flush(LINGER)
         await self._linger(max(LINGER, 2 * self.pace.deadline))
         say(self.log, logging.INFO, "finished", rounds=rounds, accuracy=self.status.accuracy)
@@ -316,8 +312,7 @@ class PeerRuntime:
 
     def _record(self, number: int) -> None:
         fresh = records.rows(self.config.method, self.config.seed, number, self.ledger, self.config.job.members(number))
-        mine = fresh.filter(pl.col("node") == self.config.node)
-        self.rows = pl.concat([self.rows, mine])
+        self.rows = pl.concat([self.rows, mine := fresh.filter(pl.col("node") == self.config.node)])
         self.journal.tell("evaluation", round=number, **records.columns(mine))
         if self.measures is not None:
             self.measures = pl.concat(
@@ -357,15 +352,13 @@ class PeerRuntime:
         return self.config.folder / CHECKPOINT
 
     def _save(self, number: int) -> None:
-        self.journal.checkpoint(number)
         about = {
             "round": str(number),
             "identity": self._identity,
             "rows": self.rows.write_json(),
             "method": self.config.method,
             "pace": json.dumps(self.pace.times.history),
-            "events": str(self.journal.events),
-            "counts": self.journal.counts,
+            **self.journal.checkpoint(number),
             **described({self.node.trainer.group: self._described}),
         }
         state = snapshot([self.node])
@@ -387,10 +380,7 @@ class PeerRuntime:
     def _restore(self) -> int:
         """The round of the checkpoint, 0 if there is none."""
         if not self._file.exists():
-            self.journal.open(0)
-            self.journal.tell(
-                "begin", round=0, rounds=self.config.settings.rounds, neighbours=sorted(self.config.numbers)
-            )
+            self.journal.begin(sorted(self.config.numbers))
             if self._present(0):
                 self.node.score()
                 self._record(0)
@@ -410,9 +400,3 @@ class PeerRuntime:
         self.status.accuracy = accuracy if np.isfinite(accuracy) else None
         say(self.log, logging.INFO, "going on", round=int(about["round"]))
         return int(about["round"])
-
-    def _write_records(self) -> None:
-        with files.disk(self.config.folder, WHOLE):
-            if self.measures is not None:
-                records.write_frame(self.config.folder / records.MEASURED, self.measures)
-            records.write_frame(self.config.folder / "records.parquet", self.rows)
