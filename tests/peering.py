@@ -90,7 +90,7 @@ def kept(config: PeerConfig) -> tuple[dict[str, str], dict[str, Tensor], pl.Data
     return load_checkpoint(config.folder / CHECKPOINT)
 
 
-UNTIMED = [name for name in records.SCHEMA if not name.endswith("_seconds")]
+UNTIMED = [name for name in records.schema() if not name.endswith("_seconds")]
 
 
 def equal(ones: list[PeerConfig], others: list[PeerConfig]) -> None:

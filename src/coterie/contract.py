@@ -63,6 +63,7 @@ class Me:
     degree: Tensor
     """How many others it hears in this round, if nothing fails."""
     labels: Tensor
+    """The share of each class in one's training data; empty where there are no classes."""
     seed: int
     round: int
     layout: Layout
@@ -130,6 +131,7 @@ class Data(Protocol):
     def grads(self, params: Tensor, size: int = 100, batches: int | None = None, first: int = 0) -> Iterator[Tensor]:
         """The mean cross-entropy gradient `[..., P]` of each batch at ANY parameters: eval mode, fixed order.
 
+        Where targets are no class labels, it is the gradient of the training objective instead.
         The order begins with batch `first` and goes round: no batch comes twice. A node that has fewer batches than
         its neighbours in a stack gets zeros once its own are spent.
         """

@@ -1,7 +1,7 @@
 """Everything a process must know to compute for some rows of one run: plain data, shared tensors, names of parts."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.contract import Layout, Me, Rule
+from coterie.datasets import Inputs, Shape, each
 from coterie.errors import ConfigError, DivergedError
 from coterie.initialisers import Origin
+from coterie.metrics import DEFAULT, columns, label, taken
 from coterie.network.faults import Faults
 from coterie.network.graph import Graph
 from coterie.network.mixing import Mixing
@@ -26,25 +28,57 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Samples:
-    """A data set in memory that all processes share. Images are kept channels-last: convolutions want them so."""
+    """A data set in memory that all processes share. Images of floats are kept channels-last: convolutions want so."""
 
-    train_x: Tensor
+    train_x: Inputs
     train_y: Tensor
-    test_x: Tensor
+    test_x: Inputs
     test_y: Tensor
     classes: int
-    shape: tuple[int, ...]
+    """How many classes the labels have; 0 if targets are something else."""
+    shape: Shape
+    """Of one sample: a tuple, or a dict or tuple of such where a sample is several tensors."""
 
-    def inputs(self, where: Tensor, test: bool = False) -> Tensor:
-        """The samples at these indices, `[B, *shape]`."""
+    def inputs(self, where: Tensor, test: bool = False) -> Inputs:
+        """The samples at these indices, in their shape: `[*where.shape, *shape]`, or several such tensors."""
         source = self.test_x if test else self.train_x
-        x = source.index_select(0, where.to(source.device))
-        return x.permute(0, 3, 1, 2) if len(self.shape) == 3 else x
+
+        def chosen(t: Tensor) -> Tensor:
+            x = t.index_select(0, where.reshape(-1).to(t.device))
+            x = x.permute(0, 3, 1, 2) if is_image(x) else x
+            return x.unflatten(0, where.shape) if where.dim() > 1 else x
+
+        taken: Inputs = each(source, chosen)
+        return taken
 
     def targets(self, where: Tensor, test: bool = False) -> Tensor:
-        """The labels at these indices, in their shape."""
+        """The labels or targets at these indices, `[*where.shape, …]`."""
         source = self.test_y if test else self.train_y
         return source[where.to(source.device)]
+
+    @property
+    def answers(self) -> int:
+        """How many numbers a model is to give: one for each class, or for each number of a target; 0 if none can tell.
+
+        Targets that are whole numbers without classes, such as tokens, do not say how many there are to choose from.
+        """
+        return self.classes or (math.prod(self.train_y.shape[1:]) if self.train_y.is_floating_point() else 0)
+
+    @property
+    def kind(self) -> str:
+        """Types and shapes of a sample and its target, in a line."""
+        target = f"{self.classes} classes" if self.classes else _described(self.train_y)
+        return f"{each(self.train_x, _described)} -> {target}"
+
+
+def is_image(t: Tensor) -> bool:
+    """Whether a batch is one of images of floats, `[N, C, H, W]` or as it is kept, `[N, H, W, C]`."""
+    return t.dim() == 4 and t.is_floating_point()
+
+
+def _described(t: Tensor) -> str:
+    shape = t.permute(0, 3, 1, 2).shape[1:] if is_image(t) else t.shape[1:]
+    return f"{str(t.dtype).removeprefix('torch.')} {list(shape)}"
 
 
 @dataclass(frozen=True)
@@ -78,10 +112,12 @@ class Roster:
     degree: Indices
     """How many each node hears, in the first round if that changes."""
     labels: Tensor
-    """Label shares of each node's training data, [n, C]."""
+    """Label shares of each node's training data, [n, C]; C is 0 where there are no classes."""
     device: str
     mixing: Mixing = "data"
     """What models weigh where they are averaged."""
+    metrics: tuple[Choice, ...] = DEFAULT
+    """By what models are judged; the first also after the merge."""
 
     @property
     def nodes(self) -> int:
@@ -177,27 +213,28 @@ class Ledger:
     """What each node has done and cost so far, and its latest measurements."""
 
     nodes: int
+    metrics: tuple[Choice, ...] = DEFAULT
     totals: dict[str, np.ndarray] = field(default_factory=dict)
     latest: dict[str, np.ndarray] = field(default_factory=dict)
     noted: dict[tuple[str, str | None], np.ndarray] = field(default_factory=dict)
     """(measure, layer) -> a value for each node and, last, for the whole network; NaN where there is none."""
 
     TOTALS = ("sent_bytes", "received_bytes", "batches", "train_seconds", "merge_seconds", "evaluate_seconds")
-    LATEST = (
-        "test_accuracy",
-        "test_loss",
-        "test_f1",
-        "validation_accuracy",
-        "validation_loss",
-        "merged_accuracy",
-        "neighbourhood_distance",
-        "consensus_distance",
-        "staleness",
-    )
+    OTHERS = ("neighbourhood_distance", "consensus_distance", "staleness")
 
     def __post_init__(self) -> None:
         self.totals = {name: np.zeros(self.nodes) for name in self.TOTALS}
-        self.latest = {name: np.full(self.nodes, np.nan) for name in self.LATEST}
+        self.latest = {name: np.full(self.nodes, np.nan) for name in (*columns(self.metrics), *self.OTHERS)}
+
+    def judge(self, nodes: Indices, scores: Mapping[str, np.ndarray]) -> None:
+        """Write down how these nodes' models were judged: a column's name -> a number for each."""
+        for name, values in scores.items():
+            self.latest[name][nodes] = values
+
+    def expect(self, nodes: Indices) -> None:
+        """Take what models are worth after a merge for what they were worth before it, until there is one."""
+        for metric in taken(self.metrics, "merged"):
+            self.latest[f"merged_{label(metric)}"][nodes] = self.latest[f"test_{label(metric)}"][nodes]
 
     def add(self, name: str, nodes: Indices, amount: Any) -> None:
         np.add.at(self.totals[name], nodes, amount)

@@ -36,6 +36,7 @@ ROOMS = {
     "partitions": "which node holds which samples",
     "datasets": "what is learnt",
     "models": "what learns",
+    "metrics": "how a model is judged",
     "engines": "where the nodes live",
     "studies": "the tables and figures of a paper",
 }

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from coterie.datasets import Dataset, mnist
 from coterie.errors import ConfigError, DataError
@@ -532,6 +533,43 @@ def test_every_class_is_in_both_parts_however_small_one_is(share: float) -> None
 
 def test_a_dataset_prints_in_one_short_line() -> None:
     assert repr(load("digits", None)) == "Dataset(name='digits', classes=10)"
+
+
+# --- samples of several tensors, and targets that are no classes
+
+X, Y = torch.zeros(4, 3), torch.tensor([0, 1, 0, 1])
+
+
+def test_samples_may_be_several_tensors_of_any_kind() -> None:
+    several = {"ids": torch.zeros(4, 7, dtype=torch.int64), "age": torch.zeros(4)}
+    data = Dataset("mine", several, Y, several, Y, classes=2)
+    assert data.shape == {"ids": (7,), "age": ()}
+    assert Dataset("mine", (X, Y), Y, (X, Y), Y, classes=2).shape == ((3,), ())
+    assert Dataset("mine", X.half(), torch.rand(4, 2), X.half(), torch.rand(4, 2)).classes == 0
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "classes", "words"),
+    [
+        (X.double(), Y, 2, ("float32 samples, or whole numbers", "float64", "x.float()")),
+        (X[:, 0], Y, 2, ("samples [N, …]", "[4] and [4]")),
+        ({"a": X, "b": X[:2]}, Y, 2, ("samples [N, …]", "[2, 3] and [4]")),
+        ({}, Y, 2, ("at least one tensor",)),
+        ([X, X], Y, 2, ("expected tensors", "list")),
+        ({"a": X.numpy()}, Y, 2, ("expected tensors", "dict")),
+        (X, Y.float(), 2, ("int64 labels [N]", "float32 [4]", "Leave classes out")),
+        (X, Y.view(2, 2).repeat(2, 1), 2, ("int64 labels [N]", "int64 [4, 2]")),
+        (X, Y, 1, ("labels between 0 and 0", "0 to 1")),
+        (X, Y * float("nan"), 0, ("finite", "targets")),
+        ((X, X / 0), Y, 2, ("finite", "samples")),
+    ],
+)
+def test_what_is_no_data_set_is_refused(x: Any, y: Tensor, classes: int, words: tuple[str, ...]) -> None:
+    one_line(lambda: Dataset("mine", x, y, x, y, classes=classes), "data set 'mine', training part", *words)
+
+
+def test_both_parts_have_one_shape() -> None:
+    one_line(lambda: Dataset("mine", {"a": X}, Y, {"b": X}, Y, classes=2), "differ in shape", "'a': (3,)", "'b': (3,)")
 
 
 # --- every part, and the real files where there are any

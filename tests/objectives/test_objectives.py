@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from coterie.contract import Layout, Me
+from coterie.errors import ConfigError
 from coterie.objectives import draws
 from coterie.parts import find, names
 
@@ -80,8 +81,38 @@ def test_hinge(y: int, plain: float) -> None:
     assert loss("hinge", Z, torch.tensor([y]), squared=True).item() == pytest.approx(plain**2)
 
 
-@pytest.mark.parametrize("name", names("objectives"))
-class TestEveryObjective:
+def test_squared_error() -> None:
+    found = loss("squared_error", torch.tensor([[1.0, 2.0], [0.0, 0.0]]), torch.tensor([[0.0, 4.0], [3.0, 0.0]]))
+    assert found.tolist() == [2.5, 4.5]
+    assert loss("squared_error", torch.tensor([[1.0], [5.0]]), torch.tensor([3.0, 5.0])).tolist() == [4.0, 0.0]
+    with pytest.raises(ConfigError, match=r"squared_error: expected an output for each number.*outputs \[3\]"):
+        loss("squared_error", Z, torch.tensor([1.0]))
+
+
+def test_squared_error_in_a_stack_as_alone() -> None:
+    outputs, target = torch.randn(3, 6, 1), torch.randn(3, 6)
+    slope = grad(lambda z, y: loss("squared_error", z, y).sum())
+    torch.testing.assert_close(vmap(slope)(outputs, target), 2 * (outputs - target.unsqueeze(-1)))
+
+
+def test_cross_entropy_of_a_sequence_is_the_mean_over_its_tokens() -> None:
+    logits = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0))
+    target = torch.tensor([[1, 4, 0], [2, -100, -100]])
+    each = F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none").view(2, 3)
+    torch.testing.assert_close(loss("cross_entropy", logits, target), torch.stack([each[0].mean(), each[1, 0]]))
+
+
+CLASSES = [name for name in names("objectives") if name != "squared_error"]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_numbers_are_no_classes(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"expected class labels.*--objective squared_error"):
+        loss(name, Z, torch.tensor([0.5]))
+
+
+@pytest.mark.parametrize("name", CLASSES)
+class TestEveryObjectiveOfClasses:
     def test_one_loss_a_sample(self, name: str) -> None:
         logits = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
         target = torch.tensor([0, 1, 2, 3, 4, 0, 1])

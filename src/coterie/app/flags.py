@@ -47,9 +47,13 @@ EXTRA_HELP = {
     ("topology", "assortativity"): "rewire until the degrees of linked nodes correlate so",
     ("topology", "mixing"): "what models weigh in averages",
 }
-METAVARS = {"seeds": "SEEDS", "evaluate": "ROUNDS", "methods": "NAMES", "data_dir": "FOLDER"} | dict.fromkeys(
-    ("joins", "leaves"), "NODE:ROUND,…"
-)
+METAVARS = {
+    "seeds": "SEEDS",
+    "evaluate": "ROUNDS",
+    "methods": "NAMES",
+    "metrics": "NAMES",
+    "data_dir": "FOLDER",
+} | dict.fromkeys(("joins", "leaves"), "NODE:ROUND,…")
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,8 @@ def run(
                 print(f"Stopped. Go on with the same command{model}.", flush=True)
                 os._exit(0)  # a training step under way is not waited for: the checkpoint of the last round stands
     last = done.row(-1, named=True)
-    print(f"Finished: round {last['round']}, accuracy {last['merged_accuracy']:.3f} on the test data here.")
+    name, value = next((k.removeprefix("merged_"), v) for k, v in last.items() if k.startswith("merged_"))
+    print(f"Finished: round {last['round']}, {name} {value:.3f} on the test data here.")
     print_paths({"records": given.folder / "records.parquet", "log": given.folder / "log.jsonl"})
     return 0
 

@@ -70,6 +70,8 @@ def partition_command(tokens: list[str], help: str) -> tuple[Callable[..., int],
     flags.check(typed, known)
 
     def partition(scheme: str, **given: Any) -> int:
+        import numpy as np
+
         from coterie.config.build import load_samples
         from coterie.network import skew
         from coterie.partitions import split
@@ -80,11 +82,12 @@ def partition_command(tokens: list[str], help: str) -> tuple[Callable[..., int],
         chosen = {"name": scheme, **settings.pop("partition", {})}
         (experiment,) = Configuration(**settings, partition=chosen).resolved.values()
         samples = load_samples(experiment)
-        labels = samples.train_y.numpy()
+        targets = samples.train_y.numpy()
+        labels = targets if samples.classes else np.zeros(len(targets), np.int64)  # no classes: sizes alone differ
         deal = choice("partition", as_table(experiment.partition)).make()
         limits: Any = {"items": experiment.items, "total": experiment.total}
-        pairs = split(deal, labels, experiment.nodes, seed, validation=0.0, **limits)
-        counts = skew.counts(labels, [train for train, _ in pairs], samples.classes)
+        pairs = split(deal, targets, experiment.nodes, seed, validation=0.0, **limits)
+        counts = skew.counts(labels, [train for train, _ in pairs], samples.classes or 1)
         print_facts({key.replace("_", " "): value for key, value in skew.describe(counts).items()})
         if picture:
             picture.parent.mkdir(parents=True, exist_ok=True)

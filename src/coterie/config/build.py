@@ -11,9 +11,9 @@ from torch import Tensor
 from coterie.config.configuration import Method, data_folder
 from coterie.config.slots import as_table
 from coterie.contract import Rule
-from coterie.datasets import Dataset
+from coterie.datasets import Dataset, each
 from coterie.errors import ConfigError
-from coterie.job import Indices, Job, Roster, Samples, Training
+from coterie.job import Indices, Job, Roster, Samples, Training, is_image
 from coterie.network.estimates import from_degrees, from_nodes, walks
 from coterie.network.graph import Graph, draw
 from coterie.network.mixing import Mixing, own_weights, weighed
@@ -28,19 +28,21 @@ FIRST = 32
 
 
 def load_samples(method: Method) -> Samples:
-    """The method's data set in shared memory, images channels-last, on the engine's device."""
+    """The method's data set in shared memory, images of floats channels-last, on the engine's device."""
     dataset: Dataset = method.choice("dataset").make()(data_folder(method))
     device = _device(method)
 
+    def kept(x: Tensor) -> Tensor:
+        return x.contiguous().share_memory_() if device == "cpu" else x.contiguous().to(device)
+
     def ready(x: Tensor) -> Tensor:
-        x = (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).contiguous()
-        return x.share_memory_() if device == "cpu" else x.to(device)
+        return kept(x.permute(0, 2, 3, 1) if is_image(x) else x)
 
     return Samples(
-        train_x=ready(dataset.train_x),
-        train_y=ready(dataset.train_y),
-        test_x=ready(dataset.test_x),
-        test_y=ready(dataset.test_y),
+        train_x=each(dataset.train_x, ready),
+        train_y=kept(dataset.train_y),
+        test_x=each(dataset.test_x, ready),
+        test_y=kept(dataset.test_y),
         classes=dataset.classes,
         shape=dataset.shape,
     )
@@ -118,6 +120,7 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
         labels=_label_shares(labels, train, samples.classes),
         device=_device(e),
         mixing=mixing(e),
+        metrics=e.judges,
     )
     rule = roster.rule.make()
     size = len(samples.test_y)
@@ -238,6 +241,8 @@ def gossip(method: Method) -> dict[str, int] | None:
 
 
 def _label_shares(labels: Indices, train: tuple[Indices, ...], classes: int) -> Tensor:
+    if not classes:
+        return torch.empty(len(train), 0)
     counts = np.stack([np.bincount(labels[own], minlength=classes) for own in train])
     return torch.from_numpy((counts / counts.sum(1, keepdims=True)).astype(np.float32))
 

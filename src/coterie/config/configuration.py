@@ -21,9 +21,11 @@ from pydantic import (
 from coterie import methods as presets
 from coterie.config.slots import SLOTS, as_table, choice, explain, overlay, resolve
 from coterie.errors import ConfigError
+from coterie.metrics import DEFAULT as METRICS
+from coterie.metrics import label
 from coterie.network.faults import Faults, check_churn
 from coterie.node.measures import KINDS
-from coterie.parts import Choice, find, unknown
+from coterie.parts import Choice, chosen, find, unknown
 from coterie.protocols import Protocol
 
 Slot = str | dict[str, Any]
@@ -92,6 +94,13 @@ def _kinds(value: Any) -> Any:
     return value
 
 
+def _listed(value: Any) -> Any:
+    """`accuracy,loss` and `["accuracy", {name = "top_k", k = 3}]` name parts."""
+    if isinstance(value, str):
+        return tuple(v.strip() for v in value.split(",") if v.strip())
+    return (value,) if isinstance(value, dict) else value
+
+
 class Configuration(BaseModel):
     """All settings of an experiment: everything that decides the numbers of a run."""
 
@@ -146,6 +155,11 @@ class Configuration(BaseModel):
         "log", description="rounds to evaluate: log, every k-th, or a list"
     )
     test_share: float = Field(1.0, gt=0, le=1, description="share of the test set that evaluations use")
+    metrics: Annotated[tuple[Slot, ...], BeforeValidator(_listed)] = Field(
+        tuple(m.name for m in METRICS),
+        min_length=1,
+        description="by what models are judged, the first also after the merge (`coterie list metrics`)",
+    )
     measures: Annotated[tuple[str, ...], BeforeValidator(_kinds)] = Field(
         (), description=f"more to measure in evaluated rounds: {', '.join(KINDS)}"
     )
@@ -188,7 +202,7 @@ class Configuration(BaseModel):
 
     def _under(self, *layers: Mapping[str, Any]) -> "Configuration":
         """This configuration with the settings of a method laid over it, one layer after the other."""
-        shared = {"methods", "seeds", "rounds", "engine", "data_dir", "dataset", "measures"}
+        shared = {"methods", "seeds", "rounds", "engine", "data_dir", "dataset", "metrics", "measures"}
         allowed = set(type(self).model_fields) - shared
         settings = self.model_dump(exclude={"methods"})
         for own in layers:
@@ -208,6 +222,7 @@ class Configuration(BaseModel):
         update["clamp"] = self.clamp if self.clamp is not None else needs.get("clamp")
         if self.epochs is None and self.batches is None:
             update["epochs"] = 1
+        update["metrics"] = _distinct(self.metrics)
         filled = self.model_copy(update=update)
         slots: dict[str, Any] = {s: resolve(s, getattr(filled, s)) for s in SLOTS if s != "model"}
         models = filled.model if isinstance(filled.model, list) else [filled.model]
@@ -254,6 +269,11 @@ class Method(Configuration):
         listed = self.model if isinstance(self.model, list) else [self.model]
         return tuple(choice("model", as_table(model)) for model in listed)
 
+    @property
+    def judges(self) -> tuple[Choice, ...]:
+        """The metrics by which models are judged."""
+        return tuple(chosen("metrics", as_table(m)) for m in self.metrics)
+
     def _check(self) -> None:
         """Refuse settings that are sound by themselves and make no sense together."""
         protocol: Protocol = self.choice("protocol").make()
@@ -268,6 +288,18 @@ class Method(Configuration):
             wanted = f"at least {self.patience + 1} epochs with patience = {self.patience}"
             cure = f"Train for more: --epochs {self.patience + 1}."
             raise ConfigError("early_stopping looks at the loss after each epoch", expected=wanted, got=came, cure=cure)
+
+
+def _distinct(named: tuple[Slot, ...]) -> tuple[Slot, ...]:
+    """Metrics with every setting written out, those without any by name alone; each has columns of its own."""
+    found: dict[str, Slot] = {}
+    for slot in named:
+        table = resolve("metrics", slot, "metrics")
+        name, short = label(chosen("metrics", table)), table if len(table) > 1 else table["name"]
+        if found.setdefault(name, short) != short:
+            cure = "Judge by one of them, or give your own class another name."
+            raise ConfigError(f"two metrics would both be in the column test_{name}", cure=cure)
+    return tuple(found.values())
 
 
 def _plain(value: Any) -> Any:

@@ -17,6 +17,7 @@ from coterie.engines._workers import Processes, Workers
 from coterie.initialisers import Origin
 from coterie.job import Indices, Job, Ledger
 from coterie.mail.traffic import Traffic
+from coterie.metrics import Occasion, Values
 from coterie.node.architecture import architectures
 from coterie.node.snapshot import Rows, Snapshot
 from coterie.processes import cores_here
@@ -44,7 +45,7 @@ class Population(StepwiseSession):
             self.pool.all("load", job.samples)
             self._samples = job.samples
         self.job, roster = job, job.roster
-        self.ledger, self.traffic = Ledger(roster.nodes), Traffic(roster.nodes)
+        self.ledger, self.traffic = Ledger(roster.nodes, roster.metrics), Traffic(roster.nodes)
         self.memory: list[dict[str, int]] = [{} for _ in range(roster.nodes)]
         self.group_of, self.row_of = np.zeros(roster.nodes, np.int64), np.zeros(roster.nodes, np.int64)
         made = architectures(roster, job.samples)
@@ -129,12 +130,10 @@ class Population(StepwiseSession):
     def _measure(self, g: int, rows: Indices) -> None:
         """Score these rows as they are now, on the test samples and on their own validation data."""
         start, latest, nodes = time.perf_counter(), self.ledger.latest, self.job.roster.groups[g][rows]
-        for name, values in self._score(g, rows, self.job.test).items():
-            latest[f"test_{name}"][nodes] = values
+        self.ledger.judge(nodes, self._score(g, rows, "test"))
+        self.ledger.expect(nodes)
         if any(len(self.job.roster.validation[n]) for n in nodes):
-            scores = self._score(g, rows, None)
-            latest["validation_accuracy"][nodes], latest["validation_loss"][nodes] = scores["accuracy"], scores["loss"]
-        latest["merged_accuracy"][nodes] = latest["test_accuracy"][nodes]
+            self.ledger.judge(nodes, self._score(g, rows, "validation"))
         here = self.job.members(self.number)[self.job.roster.groups[g]]
         averages = self._averages(g, here)
         parts = self.pool.all("distances", g, averages, None if here.all() else np.flatnonzero(here))
@@ -153,18 +152,19 @@ class Population(StepwiseSession):
             rows = np.flatnonzero(self._changed[nodes])
             if len(rows):
                 start = time.perf_counter()
-                self.ledger.latest["merged_accuracy"][nodes[rows]] = self._score(g, rows, self.job.test)["accuracy"]
+                self.ledger.judge(nodes[rows], self._score(g, rows, "merged"))
                 self._bill("evaluate_seconds", nodes[rows], start)
 
-    def _score(self, g: int, rows: Indices, which: Indices | None) -> dict[str, np.ndarray]:
+    def _score(self, g: int, rows: Indices, occasion: Occasion) -> dict[str, Values]:
+        """What the metrics of an occasion say of these rows, spread over the workers."""
         mode, workers = self.groups[g].mode, self.pool.workers
         size = min(mode.chunk, -(-len(rows) // workers)) if mode.stack else 1
         chunks = [rows[i : i + size] for i in range(0, len(rows), size)]
         shares = [np.concatenate([*chunks[w::workers], np.empty(0, np.int64)]) for w in range(workers)]
-        found = self.pool.each("score", [(g, share, which) for share in shares])
+        found = [f for f in self.pool.each("score", [(g, share, occasion, self.job.test) for share in shares]) if f]
         order = np.argsort(np.concatenate(shares), kind="stable")
         back = np.argsort(np.argsort(rows, kind="stable"), kind="stable")
-        return {k: np.concatenate([f[k] for f in found if f])[order][back] for k in ("accuracy", "loss", "f1")}
+        return {name: np.concatenate([f[name] for f in found])[order][back] for name in (found[0] if found else ())}
 
     def _averages(self, g: int, here: np.ndarray) -> sp.csr_array:
         """Row-stochastic weights of each row's neighbours of its own architecture, of those who are there."""

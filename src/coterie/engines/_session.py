@@ -164,10 +164,10 @@ class StepwiseSession(Session):
     def _record(self, task: JobRun, number: int, found: Outcome) -> None:
         about = (task.method, task.seed, number, self.ledger, task.job.members(number))
         fresh = records.rows(*about)
-        found.rows = pl.concat([found.rows, fresh])
+        found.rows = records.together([found.rows, fresh])
         if found.measures is not None:
             found.measures = pl.concat([found.measures, records.measured(*about)])
-        task.channel.tell("evaluation", round=number, **records.columns(fresh))
+        task.channel.tell("evaluation", round=number, **records.as_lists(fresh))
 
     def _tell_faults(self, task: JobRun, number: int) -> None:
         """Who fails or is away in this round, and which links fail between those who are there."""

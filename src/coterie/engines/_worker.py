@@ -16,8 +16,10 @@ from coterie.engines._gauge import Gauge
 from coterie.engines._groups import Group
 from coterie.errors import during
 from coterie.job import Indices, Roster, Samples
+from coterie.metrics import Occasion, Values
 from coterie.node.architecture import architectures
 from coterie.node.bundles import Bundle
+from coterie.node.evaluation import score
 from coterie.node.merging import Exchange, Merger, squared_distances
 from coterie.node.student import RowStudent, classroom, exercise, pupil, teach
 from coterie.node.training import Trainer, stack_height
@@ -167,10 +169,10 @@ class Worker:
             with self._during("observing the data of", g, chunk, round):
                 self.trainers[g].observe(self.rule, chunk, round, self.groups[g].state, stack)
 
-    def score(self, g: int, rows: Indices, which: Indices | None) -> dict[str, np.ndarray]:
-        """Evaluate these rows on test samples, or on their own validation data."""
-        found = [self.trainers[g].score(chunk, which) for chunk in self._chunks(g, rows)]
-        return {k: np.concatenate([f[k] for f in found]) for k in ("accuracy", "loss", "f1")} if found else {}
+    def score(self, g: int, rows: Indices, occasion: Occasion, test: Indices) -> dict[str, Values]:
+        """Judge these rows on test samples, or on their own validation data."""
+        found = [score(self.trainers[g], chunk, occasion, test) for chunk in self._chunks(g, rows)]
+        return {name: np.concatenate([f[name] for f in found]) for name in found[0]} if found else {}
 
     def merge(self, g: int, exchange: Exchange) -> None:
         """This process's part of a merge: some columns, or some rows."""

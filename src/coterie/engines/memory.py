@@ -101,7 +101,7 @@ class MemorySession(StepwiseSession):
     def begin(self, job: Job, plan: dict[str, Any] | None = None) -> None:
         torch.set_num_threads(1)
         self.job = job
-        self.ledger, self.traffic = Ledger(job.roster.nodes), Traffic(job.roster.nodes)
+        self.ledger, self.traffic = Ledger(job.roster.nodes, job.roster.metrics), Traffic(job.roster.nodes)
         self.peers = peers(job, np.arange(job.roster.nodes), self.ledger)
 
     def round(self, number: int, evaluate: bool) -> None:

@@ -109,7 +109,7 @@ class Fleet(Session):
                 raise
             found = [pl.read_parquet(p.folder / "records.parquet") for p in self._crew]
             rows = pl.concat(found).sort("round", "node")
-            task.channel.live("evaluation", round=rounds, **records.columns(rows.filter(pl.col("round") == rounds)))
+            task.channel.live("evaluation", round=rounds, **records.as_lists(rows.filter(pl.col("round") == rounds)))
             return Outcome(rows, self.measures())
 
     def _watch(self, task: JobRun) -> None:
@@ -150,8 +150,9 @@ class Fleet(Session):
     def kept(self) -> pl.DataFrame:
         """What there is of the records of a job that was broken off."""
         from coterie.peers.checkpoint import kept_rows
+        from coterie.records import together
 
-        return pl.concat([kept_rows(p.folder) for p in self._crew]).sort("round", "node")
+        return together(kept_rows(p.folder) for p in self._crew).sort("round", "node")
 
     def measures(self) -> pl.DataFrame | None:
         """What the peers have measured so far, if they were asked to."""

@@ -7,7 +7,7 @@ architecture. What a node teaches itself is an exercise, a method of its protoco
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
@@ -22,15 +22,16 @@ class Pupil:
     params: Tensor
     size: float
     """The number of training samples of the node it came from."""
-    forward: Callable[[Tensor, Tensor], Tensor]
-    """(parameters, inputs) -> logits, differentiable in the parameters."""
+    forward: Callable[[Tensor, Any], Tensor]
+    """(parameters, inputs) -> outputs, differentiable in the parameters."""
 
 
 @dataclass(frozen=True)
 class Classroom:
     """The aggregator's own training data, as a lesson sees them."""
 
-    inputs: Tensor
+    inputs: Any
+    """As the data set has them and models take them: a tensor, or a dict or tuple of tensors."""
     targets: Tensor
     seed: int
     round: int
@@ -51,9 +52,9 @@ class Lesson(ABC):
 
 BASE = Lesson
 
-Look = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Inputs -> the features that the model's last layer is given, `[B, F]`, and the logits, `[B, C]`."""
-Loss = Callable[[Look, Tensor, Tensor], Tensor]
+Look = Callable[[Any], tuple[Tensor, Tensor]]
+"""Inputs -> the features that the model's last layer is given, `[B, F]`, and the outputs, logits `[B, C]` as a rule."""
+Loss = Callable[[Look, Any, Tensor], Tensor]
 """(the model, inputs, targets) -> what a mini-batch is to make small."""
 Said = dict[int, Fields]
 """What is to be told to whom: flat tensors. Who is missing, or has no fields, is told nothing."""
@@ -66,8 +67,9 @@ class Student(Protocol):
     seed: int
     round: int
     classes: int
-    shape: tuple[int, ...]
-    """Of one sample."""
+    """0 where targets are no class labels."""
+    shape: Any
+    """Of one sample: a tuple, or a dict or tuple of such where it is several tensors."""
     to: list[int]
     """To whom the exercise may speak."""
     heard: dict[int, Message]
@@ -84,8 +86,8 @@ class Student(Protocol):
         """One's own model; an exercise that learns in a way of its own writes into `pupil.params`."""
         ...
 
-    def look(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Features and logits of one's own model as it is: eval mode, no gradient."""
+    def look(self, inputs: Any) -> tuple[Tensor, Tensor]:
+        """Features and outputs of one's own model as it is: eval mode, no gradient."""
         ...
 
     def train(self, loss: Loss) -> None:

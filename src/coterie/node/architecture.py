@@ -7,7 +7,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from coterie.contract import Layout
+from coterie.datasets import Inputs, Shape
+from coterie.errors import ConfigError
 from coterie.job import Roster, Samples
+from coterie.parts import Choice
 
 
 class Architecture:
@@ -51,28 +54,26 @@ class Architecture:
         if self._integers:
             torch.cat([t.reshape(-1).to(torch.int64) for t in self._integers], out=integers)
 
-    def forward(self, params: Tensor, x: Tensor) -> Tensor:
-        """Logits at any parameters, differentiable in them (and usable under vmap)."""
+    def forward(self, params: Tensor, x: Inputs) -> Tensor:
+        """Outputs at any parameters, differentiable in them (and usable under vmap)."""
         views = self.layout.views(params)
-        logits: Tensor = functional_call(self.module, views, (x,))
-        return logits
+        outputs: Tensor = functional_call(self.module, views, (x,))
+        return outputs
 
-    def look(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What the last linear layer is given, `[B, F]`, and the logits, of the row that the module points at."""
+    def look(self, x: Inputs) -> tuple[Tensor, Tensor]:
+        """What the last linear layer is given, `[B, F]`, and the outputs, of the row that the module points at."""
         given: list[Tensor] = []
         last = [m for m in self.module.modules() if isinstance(m, nn.Linear)][-1:]
         handles = [m.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0])) for m in last]
         try:
-            logits: Tensor = self.module(x)
+            outputs: Tensor = self.module(x)
         finally:
             for handle in handles:
                 handle.remove()
-        return (given[-1] if given else logits).flatten(1), logits
+        return (given[-1] if given else outputs).flatten(1), outputs
 
 
-def build(
-    name: str, factory: Callable[..., nn.Module], shape: tuple[int, ...], classes: int, device: str
-) -> Architecture:
+def build(name: str, factory: Callable[..., nn.Module], shape: Shape, classes: int, device: str) -> Architecture:
     """The architecture that a model part makes for this data; its own random draw is overwritten by an initialiser."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -85,4 +86,18 @@ def _layout(named: list[tuple[str, nn.Parameter]] | list[tuple[str, Tensor]]) ->
 
 def architectures(roster: Roster, samples: Samples) -> list[Architecture]:
     """One module per model of the job, in this process."""
-    return [build(c.name, c.make(), samples.shape, samples.classes, roster.device) for c in roster.models]
+    for model in roster.models:
+        _check(model, samples)
+    return [build(c.name, c.make(), samples.shape, samples.answers, roster.device) for c in roster.models]
+
+
+def _check(model: Choice, samples: Samples) -> None:
+    """Refuse samples that the models which come along cannot take; a user's own may take anything."""
+    x = samples.train_x
+    if ":" not in model.name and not (isinstance(x, Tensor) and x.is_floating_point() and samples.answers):
+        raise ConfigError(
+            f"model {model.name!r}",
+            expected="samples of one tensor of floats, with class labels or numeric targets",
+            got=samples.kind,
+            cure="Bring a model that takes them: --model ./mine.py:Net.",
+        )

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from coterie.datasets import Shape
 from coterie.node.architecture import Architecture, build
 from coterie.parts import Choice, chosen
 
@@ -20,14 +21,16 @@ class Description:
 
     model: dict[str, Any]
     """The part's name and settings."""
-    shape: tuple[int, ...]
+    shape: Shape
+    """Of one sample, or of each of its tensors."""
     classes: int
+    """How many numbers the model gives, if the data say so."""
     parameters: Named
     buffers: Named
     integers: Named
 
     @classmethod
-    def of(cls, architecture: Architecture, choice: Choice, shape: tuple[int, ...], classes: int) -> "Description":
+    def of(cls, architecture: Architecture, choice: Choice, shape: Shape, classes: int) -> "Description":
         """Describe an architecture that a model part made."""
         layouts = [list(zip(x.names, x.shapes, strict=True)) for x in (architecture.layout, architecture.buffers)]
         whole = [(n, tuple(b.shape)) for n, b in architecture.module.named_buffers() if not b.is_floating_point()]
@@ -39,7 +42,7 @@ class Description:
         """The description that `text()` wrote."""
         said = json.loads(text)
         named = {kind: [(n, tuple(shape)) for n, shape in said[kind]] for kind in ("parameters", "buffers", "integers")}
-        return cls(said["model"], tuple(said["shape"]), said["classes"], **named)
+        return cls(said["model"], _tuples(said["shape"]), said["classes"], **named)
 
     def text(self) -> str:
         """The description as JSON, for `read`."""
@@ -66,3 +69,10 @@ class Description:
         made = build(choice.name, choice.make(), self.shape, self.classes, "cpu").module
         made.load_state_dict(self.tensors(row, integers), strict=False)  # buffers that are not kept have no name
         return made.eval()
+
+
+def _tuples(shape: Any) -> Any:
+    """A shape, or a dict or tuple of such, as it was before JSON made lists of its tuples."""
+    if isinstance(shape, dict):
+        return {name: _tuples(one) for name, one in shape.items()}
+    return tuple(map(_tuples, shape)) if isinstance(shape, list) else shape

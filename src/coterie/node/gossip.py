@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.contract import Fields, Inbox, Me, Message, Rule, State, Term
-from coterie.job import Job
+from coterie.job import Job, Samples
+from coterie.metrics import DEFAULT
 from coterie.parts import Choice
 from coterie.protocols import Merge, Place, Protocol, Receive, Round, Send
 from coterie.randomness import generator
@@ -116,10 +117,28 @@ def gossip_job(job: Job, samples: int) -> Job:
         protocol=protocol,
         groups=(np.sort(np.concatenate(job.roster.groups)),),
         degree=_degree(job),
+        objective=Choice("objectives", "cross_entropy"),
+        metrics=DEFAULT,
     )
     made = {"rule": rule.make(), "protocol": protocol.make(), "initialiser": Choice("initialisers", "default")}
     faults = job.faults.founding(job.roster.nodes)
-    return replace(job, roster=roster, **made, merge_first=False, origin=None, faults=faults, measures=())
+    return replace(
+        job,
+        roster=roster,
+        samples=_blank(len(job.samples.train_y)),
+        **made,
+        merge_first=False,
+        origin=None,
+        faults=faults,
+        test=np.arange(1),
+        measures=(),
+    )
+
+
+def _blank(size: int) -> Samples:
+    """As many samples as there are, of which nothing is to be learnt: any data set will do for asking around."""
+    one, label = torch.zeros(size, 1), torch.zeros(size, dtype=torch.int64)
+    return Samples(one, label, one[:1], label[:1], classes=1, shape=(1,))
 
 
 def _degree(job: Job) -> NDArray[np.int64]:

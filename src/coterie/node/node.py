@@ -15,6 +15,7 @@ from coterie.initialisers import Origin
 from coterie.job import Indices, Job, Ledger, diverged, foreign
 from coterie.node.architecture import architectures
 from coterie.node.buffers import BufferPool
+from coterie.node.evaluation import score
 from coterie.node.measures import Steps, layers, spread
 from coterie.node.snapshot import Rows, Snapshot
 from coterie.node.student import RowStudent, classroom, exercise, pupil, teach
@@ -219,18 +220,14 @@ class Node:
 
     def score(self, merged: bool = False) -> None:
         """Measure this peer's model; distances to others are not known to a peer and stay empty."""
-        start, latest, rows = time.perf_counter(), self.ledger.latest, np.array([self.row])
-        test = self.trainer.score(rows, self.job.test)
-        latest["merged_accuracy"][self.node] = test["accuracy"][0]
+        start, mine, row = time.perf_counter(), np.array([self.node]), np.array([self.row])
+        self.ledger.judge(mine, score(self.trainer, row, "merged" if merged else "test", self.job.test))
         if not merged:
-            for name, values in test.items():
-                latest[f"test_{name}"][self.node] = values[0]
+            self.ledger.expect(mine)
             if len(self.job.roster.validation[self.node]):
-                own = self.trainer.score(rows, None)
-                latest["validation_accuracy"][self.node] = own["accuracy"][0]
-                latest["validation_loss"][self.node] = own["loss"][0]
+                self.ledger.judge(mine, score(self.trainer, row, "validation", self.job.test))
         self._gauge(merged)
-        self.ledger.add("evaluate_seconds", np.array([self.node]), time.perf_counter() - start)
+        self.ledger.add("evaluate_seconds", mine, time.perf_counter() - start)
 
     def _gauge(self, merged: bool) -> None:
         """Take the measures that are asked for; a peer does not know how far the others are apart."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from coterie.contract import Fields, Message
+from coterie.datasets import Inputs
 from coterie.lessons import Classroom, Lesson, Loss, Pupil, Said
 from coterie.node.measures import Steps
 from coterie.node.training import Trainer
@@ -37,7 +38,7 @@ class RowStudent:
     def pupil(self) -> Pupil:
         return pupil(self.trainer, self.trainer.matrix[self.row], float(self.trainer.me(self.row, 0).size))
 
-    def look(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def look(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         self.trainer.point(self.row)
         self.trainer.architecture.module.eval()
         with torch.no_grad():

@@ -4,11 +4,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from coterie.contract import Me
+from coterie.objectives import expect_classes
 
 
 def cross_entropy(logits: Tensor, target: Tensor, me: Me) -> Tensor:
-    """Cross-entropy: the negative log-probability of the true class.
+    """Cross-entropy: the negative log-probability of the true class, or of the tokens of a sequence on average.
 
-    loss = −log softmax(z)_y
+        loss = −log softmax(z)_y
+
+    Of a sequence, logits are `[B, L, C]` and targets `[B, L]`; tokens whose target is -100 do not count.
     """
-    return F.cross_entropy(logits, target, reduction="none")
+    expect_classes("cross_entropy", target)
+    if target.dim() == 1:
+        return F.cross_entropy(logits, target, reduction="none")
+    each = F.cross_entropy(logits.flatten(0, -2), target.flatten(), reduction="none").view(len(target), -1)
+    return each.sum(1) / (target != -100).flatten(1).sum(1).clamp(min=1)

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from coterie.contract import Me
+from coterie.objectives import expect_classes
 
 
 def hinge(logits: Tensor, target: Tensor, me: Me, *, margin: float = 1.0, squared: bool = False) -> Tensor:
@@ -12,6 +13,7 @@ def hinge(logits: Tensor, target: Tensor, me: Me, *, margin: float = 1.0, square
 
     Reference: Crammer and Singer, On the Algorithmic Implementation of Multiclass Kernel-based Vector Machines, 2001
     """
+    expect_classes("hinge", target)
     true = logits.gather(-1, target.unsqueeze(-1))
     rival = logits.scatter(-1, target.unsqueeze(-1), float("-inf")).amax(dim=-1)
     gap = (margin + rival - true.squeeze(-1)).clamp(min=0)

@@ -4,6 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from coterie.contract import Me
+from coterie.objectives import expect_classes
 
 
 def label_smoothing(logits: Tensor, target: Tensor, me: Me, *, smoothing: float = 0.1) -> Tensor:
@@ -13,4 +14,5 @@ def label_smoothing(logits: Tensor, target: Tensor, me: Me, *, smoothing: float 
 
     Reference: Szegedy et al., Rethinking the Inception Architecture for Computer Vision, 2016
     """
+    expect_classes("label_smoothing", target)
     return F.cross_entropy(logits, target, reduction="none", label_smoothing=smoothing)

@@ -8,6 +8,7 @@ from annotated_types import Ge, Le
 from torch import Tensor
 
 from coterie.contract import Me
+from coterie.objectives import expect_classes
 
 Share = Annotated[float, Ge(0.0), Le(1.0)]
 
@@ -23,6 +24,7 @@ def random_virtual_teacher(
 
     Reference: Valerio et al., Coordination-free Decentralised Federated Learning on Complex Networks, 2023, Eqs. 7–8
     """
+    expect_classes("random_virtual_teacher", target)
     beta = low + (high - low) * noise
     rest = (1 - beta) / (logits.shape[-1] - 1)
     logp = F.log_softmax(logits, dim=-1)

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from coterie.contract import Me
+from coterie.objectives import expect_classes
 
 
 def virtual_teacher(logits: Tensor, target: Tensor, me: Me, *, beta: float = 0.99) -> Tensor:
@@ -17,6 +18,7 @@ def virtual_teacher(logits: Tensor, target: Tensor, me: Me, *, beta: float = 0.9
 
     Reference: Valerio et al., Coordination-free Decentralised Federated Learning on Complex Networks, 2023, Eqs. 7–8
     """
+    expect_classes("virtual_teacher", target)
     classes = logits.shape[-1]
     rest = (1 - beta) / (classes - 1)
     logp = F.log_softmax(logits, dim=-1)

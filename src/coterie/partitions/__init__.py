@@ -1,4 +1,8 @@
-"""Partitions: labels to one index list per node. One file each; found by looking."""
+"""Partitions: labels to one index list per node. One file each; found by looking.
+
+Where a data set has no classes, a partition is handed its targets instead, `[N, …]` of any type; those that go by
+classes refuse them.
+"""
 
 from collections.abc import Callable
 

@@ -30,6 +30,13 @@ def positive(name: str, value: float) -> None:
 
 def by_class(labels: Indices, rng: np.random.Generator) -> list[Indices]:
     """The samples of each class that is present, in ascending order of class, each in random order."""
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise DataError(
+            "this partition goes by classes",
+            expected="class labels",
+            got=f"{labels.dtype} targets {list(labels.shape[1:])}",
+            cure="Deal samples out at random: --partition iid.",
+        )
     return [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
 
 

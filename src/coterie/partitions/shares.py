@@ -17,8 +17,8 @@ def shares(
     Reference: Jiang, Fan, Halabi, Haque, Performance Analysis of Decentralized Federated Learning Deployments, 2025
     """
     check(labels, nodes)
-    table = _table(shares, nodes, int(labels.max()) + 1)
     pools = by_class(labels, rng)
+    table = _table(shares, nodes, int(labels.max()) + 1)
     sizes = np.array([len(pool) for pool in pools])
     # Rounding the running sums rather than each share leaves no sample behind when a column sums to 1.
     cuts = np.round(np.minimum(np.cumsum(table, axis=0), 1)[:, np.unique(labels)] * sizes).astype(np.int64)

@@ -1,6 +1,7 @@
 """The checkpoint of a peer: one file with its model, its records so far, and words about them."""
 
 import io
+import json
 from pathlib import Path
 
 import polars as pl
@@ -23,7 +24,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, str], dict[str, Tensor], pl.D
         with safe_open(path, "pt") as file:
             about: dict[str, str] = file.metadata()
             state = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-        rows = pl.read_json(about["rows"].encode(), schema=records.SCHEMA)
+        rows = pl.read_json(about["rows"].encode(), schema=records.types(json.loads(about["columns"])))
         int(about["round"]), about["identity"]
     return about, state, rows
 

@@ -251,7 +251,7 @@ def collect(folders: list[Path], out: Path) -> tuple[pl.DataFrame, dict[str, int
             measured[home.name] = measures
     _check_agreement({name: folder for name, (_, folder) in sorted(found.items())})
     frames = [rows.with_columns(node=pl.lit(i, pl.Int64)) for i, (_, (rows, _)) in enumerate(sorted(found.items()))]
-    whole = pl.concat(frames).sort("method", "seed", "round", "node")
+    whole = records.together(frames).sort("method", "seed", "round", "node")
     numbered = [
         measured[name].with_columns(node=pl.lit(i, pl.Int64))
         for i, name in enumerate(sorted(found))

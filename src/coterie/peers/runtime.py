@@ -129,7 +129,7 @@ class PeerRuntime:
         self.status = status.Status(config.home.name, method=config.method, seed=config.seed, rounds=rounds)
         self.journal = PeerJournal(config.folder, config.node, self.status, self.log)
         self.worker = ThreadPoolExecutor(1, "training", torch.set_num_threads, (config.threads,))
-        self.ledger = Ledger(config.job.roster.nodes)
+        self.ledger = Ledger(config.job.roster.nodes, config.job.roster.metrics)
         self.node = peers(config.job, np.array([config.node]), self.ledger)[config.node]
         self.node.work = self._work  # type: ignore[method-assign]
         self.node.pool = BufferPool(SUMS)
@@ -143,7 +143,7 @@ class PeerRuntime:
         expected = vocabulary(config.job, self.node, rounds, half)
         self.links = Calls(config.home, config.numbers, self.mailroom, self.agreement, expected, self.status, self.log)
         self.mailroom.missed, self.mailroom.lacking = self.links.contacts.missed, self._lacking
-        self.rows = records.empty()
+        self.rows = records.empty(config.job.roster.metrics)
         self.measures = pl.DataFrame(schema=records.MEASURES) if config.job.measures else None
 
     def _mailroom(self) -> Mailroom:
@@ -312,14 +312,19 @@ class PeerRuntime:
 
     def _record(self, number: int) -> None:
         fresh = records.rows(self.config.method, self.config.seed, number, self.ledger, self.config.job.members(number))
-        self.rows = pl.concat([self.rows, mine := fresh.filter(pl.col("node") == self.config.node)])
-        self.journal.tell("evaluation", round=number, **records.columns(mine))
+        self.rows = records.together([self.rows, mine := fresh.filter(pl.col("node") == self.config.node)])
+        self.journal.tell("evaluation", round=number, **records.as_lists(mine))
         if self.measures is not None:
             self.measures = pl.concat(
                 [self.measures, records.measured(self.config.method, self.config.seed, number, self.ledger)]
             )
-        accuracy = float(self.ledger.latest["test_accuracy"][self.config.node])
-        self.status.accuracy = accuracy if np.isfinite(accuracy) else None
+        self.status.accuracy = self._accuracy()
+
+    def _accuracy(self) -> float | None:
+        """The latest accuracy, if models are judged by it."""
+        known = self.ledger.latest.get("test_accuracy")
+        accuracy = np.nan if known is None else float(known[self.config.node])
+        return accuracy if np.isfinite(accuracy) else None
 
     async def _work(self, what: Callable[[], Any]) -> Any:
         """Compute beside the event loop: neighbours are served meanwhile."""
@@ -356,6 +361,7 @@ class PeerRuntime:
             "round": str(number),
             "identity": self._identity,
             "rows": self.rows.write_json(),
+            "columns": json.dumps(self.rows.columns),
             "method": self.config.method,
             "pace": json.dumps(self.pace.times.history),
             **self.journal.checkpoint(number),
@@ -371,7 +377,7 @@ class PeerRuntime:
     def _described(self) -> Description:
         trainer, samples = self.node.trainer, self.config.job.samples
         choice = self.config.job.roster.models[trainer.group]
-        return Description.of(trainer.architecture, choice, samples.shape, samples.classes)
+        return Description.of(trainer.architecture, choice, samples.shape, samples.answers)
 
     @property
     def _identity(self) -> str:
@@ -396,7 +402,6 @@ class PeerRuntime:
             self.measures = unpacked(state[MEASURES])
         restore([self.node], state)
         self.pace.times.history = json.loads(about.get("pace", "[[], []]"))
-        accuracy = float(self.ledger.latest["test_accuracy"][self.config.node])
-        self.status.accuracy = accuracy if np.isfinite(accuracy) else None
+        self.status.accuracy = self._accuracy()
         say(self.log, logging.INFO, "going on", round=int(about["round"]))
         return int(about["round"])

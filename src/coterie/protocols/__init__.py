@@ -136,8 +136,11 @@ class Protocol(ABC):
     def round(self, place: Place, rule: Rule, merge_first: bool) -> Round:
         """What one node does in one round."""
 
-    def says(self, shape: tuple[int, ...], classes: int) -> dict[str, dict[str, int]]:
-        """For each tag under which exercises speak, every field that can occur, with its number of elements."""
+    def says(self, shape: Any, classes: int) -> dict[str, dict[str, int]]:
+        """For each tag under which exercises speak, every field that can occur, with its number of elements.
+
+        `shape` is that of one sample, or a dict or tuple of such; `classes` is 0 where targets are no class labels.
+        """
         return {}
 
     def fits(self, nodes: int, passing: Collection[int] = ()) -> None:  # noqa: B027  all suit most protocols

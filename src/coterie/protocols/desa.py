@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from coterie.contract import Fields, Rule
+from coterie.errors import ConfigError
 from coterie.lessons import Look, Said, Student
 from coterie.protocols import Exercise, Place, Protocol, Receive, Round, Send
 from coterie.protocols._anchors import contrast, distil, taught
@@ -44,8 +46,10 @@ class DESA(Protocol):
         if min(self.ipc, self.width) < 1 or self.steps < 0 or self.temperature <= 0:
             raise ValueError("ipc and width are at least 1, steps at least 0, and temperature is above 0")
 
-    def says(self, shape: tuple[int, ...], classes: int) -> dict[str, dict[str, int]]:
+    def says(self, shape: Any, classes: int) -> dict[str, dict[str, int]]:
         """One field for each class: absent classes are not sent."""
+        if not classes or not all(isinstance(size, int) for size in shape):
+            raise _unfit(shape, classes)
         return {
             "anchors": {f"{c}": self.ipc * prod(shape) for c in range(classes)},
             "logits": {f"{whose} {c}": self.ipc * classes for whose in ("mine", "yours") for c in range(classes)},
@@ -67,6 +71,8 @@ class DESA(Protocol):
         notes, own = student.notes, student.node
         if "holds" not in notes:
             data = student.data
+            if not student.classes or not isinstance(data.inputs, Tensor) or not data.inputs.is_floating_point():
+                raise _unfit(student.shape, student.classes)
             made = distil(data.inputs, data.targets, self.ipc, self.steps, self.width, student.seed, own)
             self._note(student, own, {str(c): x for c, x in made.items()})
             notes["holds"] = torch.empty(0, dtype=torch.int64)
@@ -128,3 +134,13 @@ class DESA(Protocol):
         names = [f"{'yours' if own else 'mine'} {c}" for c in student.notes[f"classes {node}"].tolist()]
         means = [torch.stack([nothing, *(said[name] for said in heard if name in said)]).nanmean(0) for name in names]
         return torch.cat(means).view(-1, student.classes)
+
+
+def _unfit(shape: Any, classes: int) -> ConfigError:
+    """The error for data of which no anchors can be made."""
+    return ConfigError(
+        "protocol desa makes samples of its own",
+        expected="samples of one tensor of floats, with class labels",
+        got=f"samples {shape}, {classes or 'no'} classes",
+        cure="Choose another protocol.",
+    )

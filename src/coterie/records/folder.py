@@ -31,7 +31,7 @@ from coterie import files
 from coterie.config.configuration import Configuration, read
 from coterie.errors import RunError
 from coterie.records.journal import FILE as JOURNAL
-from coterie.records.table import MEASURED, beside, empty, read_frame, write_frame, write_tables
+from coterie.records.table import MEASURED, beside, read_frame, together, write_frame, write_tables
 from coterie.version import __version__
 
 DAMAGED = "Remove that folder: the job then starts again from its first round."
@@ -194,7 +194,7 @@ class RunFolder:
             under_way = [folder / "broken.parquet", *sorted(folder.glob("round-*/rows.parquet"))]
             kept = [(f, read_frame(f)) for f in ([finished] if finished.is_file() else under_way) if f.is_file()]
             chosen += sorted(kept, key=lambda one: len(one[1]))[-1:]
-        whole = pl.concat([empty(), *(frame for _, frame in chosen)])
+        whole = together(frame for _, frame in chosen)
         write_frame(self.path / "records.parquet", whole)
         if measures := [read_frame(beside(file)) for file, _ in chosen if beside(file).is_file()]:
             write_frame(self.path / MEASURED, pl.concat(measures))

@@ -1,6 +1,7 @@
 """The tables of a run: one row per node and evaluated round, and one per value that was measured beside."""
 
 import io
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +11,30 @@ from numpy.typing import NDArray
 
 from coterie import files
 from coterie.job import Ledger
+from coterie.metrics import DEFAULT, columns
+from coterie.parts import Choice
 
 MEASURED = "measures.parquet"
 """The file of a run, or of a peer, with the measures that were asked for."""
 
 
-SCHEMA: dict[str, Any] = {
-    "method": pl.String,
-    "seed": pl.Int64,
-    "round": pl.Int64,
-    "node": pl.Int64,
-    **dict.fromkeys(Ledger.LATEST, pl.Float64),
-    "sent_bytes": pl.Int64,
-    "received_bytes": pl.Int64,
-    "batches": pl.Int64,
-    "train_seconds": pl.Float64,
-    "merge_seconds": pl.Float64,
-    "evaluate_seconds": pl.Float64,
-}
-"""Columns of the records. Bytes, batches and seconds are totals up to and including the round."""
+KEYS = ("method", "seed", "round", "node")
+WHOLE = ("seed", "round", "node", "sent_bytes", "received_bytes", "batches")
+"""Columns of whole numbers."""
+
+
+def schema(metrics: tuple[Choice, ...] = DEFAULT) -> dict[str, Any]:
+    """Columns of the records of a run that is judged by these metrics, with their types.
+
+    Bytes, batches and seconds are totals up to and including the round.
+    """
+    return types((*KEYS, *columns(metrics), *Ledger.OTHERS, *Ledger.TOTALS))
+
+
+def types(columns: Iterable[str]) -> dict[str, Any]:
+    """The types of columns of records."""
+    known = {"method": pl.String, **dict.fromkeys(WHOLE, pl.Int64)}
+    return {name: known.get(name, pl.Float64) for name in columns}
 
 
 MEASURES: dict[str, Any] = {
@@ -50,11 +56,18 @@ def rows(method: str, seed: int, round: int, ledger: Ledger, there: NDArray[np.b
         pl.lit(method).alias("method"), pl.lit(seed).alias("seed"), pl.lit(round).alias("round")
     )
     kept = frame if there is None else frame.filter(pl.Series(there))
-    return kept.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items()).fill_nan(None)
+    return kept.select(pl.col(name).cast(kind) for name, kind in schema(ledger.metrics).items()).fill_nan(None)
 
 
-def empty() -> pl.DataFrame:
-    return pl.DataFrame(schema=SCHEMA)
+def empty(metrics: tuple[Choice, ...] = DEFAULT) -> pl.DataFrame:
+    """Records without a row."""
+    return pl.DataFrame(schema=schema(metrics))
+
+
+def together(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """Records of several jobs or peers as one; where some were judged by a metric and others not, these have nulls."""
+    found = [frame for frame in frames if not frame.is_empty()]
+    return pl.concat(found, how="diagonal") if found else empty()
 
 
 def measured(
@@ -75,7 +88,7 @@ def measured(
     return pl.concat(frames).sort("node", nulls_last=True, maintain_order=True)
 
 
-def columns(rows: pl.DataFrame) -> dict[str, list[Any]]:
+def as_lists(rows: pl.DataFrame) -> dict[str, list[Any]]:
     """Records of one job and round as an event tells them: a list for each column with anything in it, by node."""
     told = rows.drop("method", "seed", "round")
     found: dict[str, list[Any]] = told.select(c for c in told if c.null_count() < len(c)).to_dict(as_series=False)

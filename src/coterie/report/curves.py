@@ -5,6 +5,7 @@ window nor leaves state behind.
 """
 
 import contextlib
+import functools
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
 
 from coterie.errors import RunError
 from coterie.parts import unknown
-from coterie.report.statistics import REFERENCE, complete, last_round, mean_ci, methods, per_seed, tidy
+from coterie.report.statistics import REFERENCE, complete, further, last_round, mean_ci, methods, per_seed, tidy
 
 X = Literal["round", "sent_bytes", "batches"]
 Values = np.ndarray[Any, np.dtype[np.float64]]
@@ -171,7 +172,10 @@ def plot_nodes(records: pl.DataFrame, path: Path, column: str = "test_accuracy",
 
 
 def plot_all(records: pl.DataFrame, folder: Path, reference: str = REFERENCE) -> list[Path]:
-    """Write accuracy.png, loss.png, accuracy_by_bytes.png and spread.png, leaving out those with nothing to draw."""
+    """Write accuracy.png, loss.png, accuracy_by_bytes.png and spread.png, leaving out those with nothing to draw.
+
+    Each further metric on the test set has a figure of its name, such as test_perplexity.png.
+    """
     sends = complete(tidy(records))["sent_bytes"].sum() > 0
     figures: dict[str, Callable[[Path], Path]] = {
         "accuracy": lambda path: plot_accuracy(records, path, reference=reference),
@@ -179,6 +183,8 @@ def plot_all(records: pl.DataFrame, folder: Path, reference: str = REFERENCE) ->
         "accuracy_by_bytes": lambda path: plot_accuracy(records, path, x="sent_bytes", reference=reference),
         "spread": lambda path: plot_spread(records, path, reference),
     }
+    for metric in further(records.columns):
+        figures[metric] = functools.partial(plot_accuracy, records, column=metric, reference=reference)
     written = []
     for name, draw in figures.items():
         if sends or name != "accuracy_by_bytes":

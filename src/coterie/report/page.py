@@ -11,7 +11,7 @@ import polars as pl
 
 from coterie.report.curves import plot_all
 from coterie.report.measures import plot_measures
-from coterie.report.statistics import REFERENCE, methods, summary
+from coterie.report.statistics import REFERENCE, further, methods, summary
 from coterie.report.tables import cells, headers, notes, title
 
 CAPTIONS = {
@@ -135,7 +135,7 @@ def _finding(table: pl.DataFrame) -> str:
     if not rows:
         rows = table.filter(pl.col("accuracy").is_not_null()).rows(named=True)
     if not rows:
-        return "No accuracy was recorded."
+        return "No accuracy was recorded." if not further(table.columns) else "The models were judged by other metrics."
     first = f"{rows[0]['method']} reaches a mean test accuracy of {_accuracy(rows[0])}"
     bound = table.filter("bound", pl.col("accuracy").is_not_null()).rows(named=True)
     ceiling = f" {bound[0]['method']}, the bound, reaches {_accuracy(bound[0])}." if bound and rows != bound else ""
@@ -186,7 +186,8 @@ def _row(row: list[str], bound: bool) -> str:
 
 
 def _figure(path: Path) -> str:
-    caption = escape(CAPTIONS[path.stem])
+    metric = path.stem.removeprefix("test_").replace("_", " ")
+    caption = escape(CAPTIONS.get(path.stem, f"The metric {metric} on the test set, mean over nodes."))
     source = "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
     return f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>\n'
 
@@ -201,7 +202,7 @@ def _legend(table: pl.DataFrame) -> str:
         "to 80 %": "The first evaluated round at which the mean accuracy of a seed reaches "
         f"80 % of {whose} last accuracy, averaged over the seeds that reach it. Rounds between two evaluations "
         "are not seen, so it is an upper estimate.",
-        "macro F1, loss": "On the test set at the last round, averaged as the accuracy is.",
+        "macro F1, loss and further metrics": "On the test set at the last round, averaged as the accuracy is.",
         "sent/node, sent in all": "Bytes sent up to the last round: the mean over nodes, and the sum over all of them.",
     }
     items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>\n" for name, text in terms.items())

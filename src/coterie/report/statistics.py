@@ -60,6 +60,11 @@ def tidy(records: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def further(columns: Iterable[str]) -> list[str]:
+    """Which columns hold metrics on the test set that no summary has by default."""
+    return [c for c in columns if c.startswith("test_") and c not in _SUMMARISED]
+
+
 def methods(records: pl.DataFrame) -> list[str]:
     """The methods in the order in which they were recorded."""
     return records["method"].cast(pl.String).unique(maintain_order=True).to_list()
@@ -119,7 +124,8 @@ def summary(
     interval over seeds; `spread` is the standard deviation over nodes within a seed; `rounds_to_80` is the
     characteristic time for 80 % of the reference method's accuracy and `reached_80` the number of seeds that got there;
     `sent_bytes` is the mean per node, `sent_bytes_total` the sum over nodes, both averaged over seeds. `seeds` counts
-    those that reached the last round, of `seeds_run`; `missing` counts nodes without an accuracy there. The columns
+    those that reached the last round, of `seeds_run`; `missing` counts nodes without an accuracy there. Further metrics
+    on the test set keep their names and are averaged as the accuracy is. The columns
     `reference`, `reference_accuracy` and `bound` say what the shares are of: the method asked for (`bound` is true in
     its row) or, if that was not run, the most accurate one (`bound` is nowhere true).
     """
@@ -175,6 +181,7 @@ def _ends(finished: pl.DataFrame) -> pl.DataFrame:
             loss=pl.col("test_loss").mean(),
             sent_bytes=pl.col("sent_bytes").mean(),
             known=bytes_known,
+            **{c: pl.col(c).mean() for c in further(finished.columns)},
         )
         .join(_all_bytes(finished), on=["method", "seed"], how="left", maintain_order="left")
         .with_columns(sent_bytes_total=pl.when("known").then("sent_bytes_total"))
@@ -189,7 +196,8 @@ def _all_bytes(finished: pl.DataFrame) -> pl.DataFrame:
 
 def _row(method: Any, end: pl.DataFrame) -> dict[str, Any]:
     accuracy = mean_ci(end["accuracy"])
-    means = {c: mean_ci(end[c]).mean for c in ("spread", "f1", "loss", "sent_bytes", "sent_bytes_total")}
+    averaged = ("spread", "f1", "loss", *further(end.columns), "sent_bytes", "sent_bytes_total")
+    means = {c: mean_ci(end[c]).mean for c in averaged}
     return {
         "method": method,
         "round": end["round"][0],

@@ -9,6 +9,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from coterie.report.sheets import Sheet
+from coterie.report.statistics import further
 
 UNKNOWN = "—"
 NEVER = "-"
@@ -33,19 +34,28 @@ def headers(summary: pl.DataFrame) -> list[str]:
     """The column headings, the method first."""
     run = [] if _alike(summary) else ["seeds", "round"]
     shares = [f"to {name} %" for name in _levels(summary)]
-    return ["method", *run, "accuracy", "spread", *shares, "macro F1", "loss", "sent/node", "sent in all"]
+    return [
+        "method",
+        *run,
+        *(["accuracy", "spread", *shares] if _judged(summary, "accuracy") else []),
+        *(name for column, name in (("f1", "macro F1"), ("loss", "loss")) if _judged(summary, column)),
+        *(column.removeprefix("test_").replace("_", " ") for column in further(summary.columns)),
+        "sent/node",
+        "sent in all",
+    ]
 
 
 def cells(summary: pl.DataFrame) -> list[list[str]]:
     """The rows of a summary as text, in the order of `headers`."""
-    alike = _alike(summary)
-    return [_cells(row, _levels(summary), alike) for row in summary.iter_rows(named=True)]
+    return [_cells(row, summary) for row in summary.iter_rows(named=True)]
 
 
 def title(summary: pl.DataFrame) -> str:
     """The title of the summary: round, seeds, and the method whose accuracy the shares refer to."""
     row = summary.row(0, named=True)
     where = f"round {row['round']}, {_count(row['seeds'], 'seed')}" if _alike(summary) else "the last round"
+    if not _judged(summary, "accuracy"):
+        return f"Metrics on the test set at {where}"
     if not _levels(summary):
         return f"Test accuracy at {where}"
     whose = row["reference"] if summary["bound"].any() else f"the best method, {row['reference']}"
@@ -60,12 +70,12 @@ def notes(summary: pl.DataFrame) -> list[str]:
         said.append(f"Seeds that stopped before the last round are left out: {', '.join(late['method'])}.")
     if summary["round"].n_unique() > 1:
         said.append("The methods did not end at the same round.")
-    if summary["missing"].sum() > 0:
+    if summary["missing"].sum() > 0 and _judged(summary, "accuracy"):
         lost = (f"{m} {n}" for m, n in summary.filter(pl.col("missing") > 0).select("method", "missing").iter_rows())
         said.append(f"Nodes without an accuracy, left out of the means: {', '.join(lost)}.")
     if (summary["seeds"] == 1).any():
         said.append(f"One seed has no confidence interval ({UNKNOWN}).")
-    levels = _levels(summary)
+    levels = _levels(summary) if _judged(summary, "accuracy") else []
     if any((summary[f"reached_{name}"] == 0).any() for name in levels):
         said.append(f"{NEVER}: never reached.")
     if any(((summary[f"reached_{n}"] > 0) & (summary[f"reached_{n}"] < summary["seeds"])).any() for n in levels):
@@ -109,16 +119,22 @@ def _count(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
-def _cells(row: dict[str, Any], levels: list[str], alike: bool) -> list[str]:
+def _judged(summary: pl.DataFrame, column: str) -> bool:
+    """Whether models were judged by this: not if it is unknown for all, and they were judged by something else."""
+    return not further(summary.columns) or summary[column].count() > 0
+
+
+def _cells(row: dict[str, Any], summary: pl.DataFrame) -> list[str]:
+    levels, alike = _levels(summary), _alike(summary)
+    shares = (rounds_cell(row[f"rounds_to_{name}"], row[f"reached_{name}"], row["seeds"]) for name in levels)
+    accuracy = [f"{_number(row['accuracy'])} ± {_number(row['accuracy_ci'])}", _number(row["spread"]), *shares]
     seeds = f"{row['seeds']}" if row["seeds"] == row["seeds_run"] else f"{row['seeds']} of {row['seeds_run']}"
     return [
         f"{row['method']} (bound)" if row["bound"] else row["method"],
         *([] if alike else [seeds, f"{row['round']}"]),
-        f"{_number(row['accuracy'])} ± {_number(row['accuracy_ci'])}",
-        _number(row["spread"]),
-        *(rounds_cell(row[f"rounds_to_{name}"], row[f"reached_{name}"], row["seeds"]) for name in levels),
-        _number(row["f1"]),
-        _number(row["loss"]),
+        *(accuracy if _judged(summary, "accuracy") else []),
+        *(_number(row[column]) for column in ("f1", "loss") if _judged(summary, column)),
+        *(_number(row[column]) for column in further(summary.columns)),
         humanise(row["sent_bytes"]),
         humanise(row["sent_bytes_total"]),
     ]

@@ -13,7 +13,6 @@ import polars as pl
 from coterie import files, records
 from coterie.config.build import build, load_samples
 from coterie.config.configuration import Configuration
-from coterie.config.slots import choice
 from coterie.engines import Engine, JobRun, Session
 from coterie.errors import ConfigError, CoterieError, DataError, DivergedError, GraphError
 from coterie.job import Samples
@@ -97,11 +96,11 @@ class _Runner:
     def _carry_out(self, left: list[JobKey]) -> pl.DataFrame:
         first = next(iter(self.methods.values()))
         samples = load_samples(first)
-        engine: Engine = choice("engine", first.engine).make()  # type: ignore[arg-type]
+        engine: Engine = first.choice("engine").make()
         session = engine.open()
         try:
             with self._watch_interrupt():
-                return pl.concat(self._each(session, samples, left))
+                return records.together(self._each(session, samples, left))
         finally:
             session.close()
 

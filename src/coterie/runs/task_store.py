@@ -75,7 +75,7 @@ class TaskStore:
             for task in tasks.values():  # an earlier process may have ended just before it did so
                 records.RunFolder(self.path / task.key).collect()
             frames = [self._read(t, method, records.load) for (method, _), t in tasks.items()]
-            found[run] = pl.concat([records.empty(), *frames])
+            found[run] = records.together(frames)
             if next(iter(tasks.values())).experiment.measures:
                 measured[run] = pl.concat(self._read(t, method, records.measures) for (method, _), t in tasks.items())
         return Results(found, measured)

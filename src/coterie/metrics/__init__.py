@@ -1,0 +1,103 @@
+"""Metrics: how a model is judged. One file each; found by looking.
+
+A metric is a class, child of `Metric`, made anew for each evaluation. It is fed what models say batch by batch, for one
+model or several at once: outputs `[m, B, …]`, targets `[m, B, …]` and which samples are real `[m, B]`, 1 or 0, because
+batches may be padded. In the end it gives one number per model. Most are means: a child of `Mean` says what one sample
+is worth. Whatever a metric keeps must depend on the samples only, not on how they were cut into batches.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.errors import ConfigError
+from coterie.parts import Choice
+
+Values = NDArray[np.float64]
+Occasion = Literal["test", "validation", "merged"]
+"""When models are judged: on test samples after training, on one's own validation samples then, and on test samples
+again after the merge."""
+OCCASIONS: tuple[Occasion, ...] = ("test", "validation", "merged")
+DEFAULT = tuple(Choice("metrics", name) for name in ("accuracy", "loss", "f1"))
+IGNORED = -100
+"""The target of what is not to be judged, such as padding in a text; the same as PyTorch's."""
+
+
+class Metric(ABC):
+    """How a model is judged: a class whose fields, if it is a dataclass, are the settings."""
+
+    validated: ClassVar[bool] = True
+    """Whether it is also taken on each node's own validation samples, which are few."""
+
+    @abstractmethod
+    def add(self, outputs: Tensor, targets: Tensor, real: Tensor) -> None:
+        """Take a batch into account; `real` is 0 where a sample is padding and must not count."""
+
+    @abstractmethod
+    def value(self) -> Values:
+        """The number for each model, `[m]`; NaN for one that had no sample."""
+
+
+BASE = Metric
+
+
+class Mean(Metric):
+    """A metric that is the mean of a number for each sample, or for each token of a sample."""
+
+    _sum: Values | float = 0.0
+    _count: Values | float = 0.0
+
+    @abstractmethod
+    def each(self, outputs: Tensor, targets: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+        """What samples or tokens are worth, and how much each counts (`real`, or 0), both `[m, N]`."""
+
+    def add(self, outputs: Tensor, targets: Tensor, real: Tensor) -> None:
+        """Add up what the samples of a batch are worth."""
+        worth, counts = self.each(outputs, targets, real)
+        self._sum = self._sum + (worth * counts).sum(1).double().cpu().numpy()
+        self._count = self._count + counts.sum(1).double().cpu().numpy()
+
+    def value(self) -> Values:
+        """Divide the sum by how many there were."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(self._sum / self._count, np.float64)
+
+
+def labelled(metric: Metric, outputs: Tensor, targets: Tensor, real: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores `[m, N, C]`, labels `[m, N]` and which of them count, for metrics of class labels or tokens.
+
+    Tokens stand in a row, as many samples would; those whose target is -100 do not count.
+    """
+    if targets.is_floating_point() or outputs.shape[:-1] != targets.shape:
+        raise ConfigError(
+            f"metric {type(metric).__name__.lower()}",
+            expected="class labels or tokens, and a score for each class",
+            got=f"{targets.dtype} targets {list(targets.shape[1:])} for outputs {list(outputs.shape[1:])}",
+            cure="Judge by something else: --metrics error is for numbers.",
+        )
+    if targets.dim() == 2:  # one label for each sample: nothing is ignored
+        return outputs, targets, real
+    labels = targets.flatten(1)
+    counts = real.view(*real.shape, *[1] * (targets.dim() - 2)).expand(targets.shape).flatten(1)
+    return outputs.flatten(1, -2), labels.clamp(min=0), counts * (labels != IGNORED)
+
+
+def label(metric: Choice) -> str:
+    """The name of a metric in columns: that of the part, or of the class in a user's own file."""
+    return metric.name.rpartition(":")[2].lower()
+
+
+def taken(metrics: Sequence[Choice], occasion: Occasion) -> tuple[Choice, ...]:
+    """The metrics by which models are judged on an occasion: all, those that are `validated`, or the first one."""
+    if occasion == "merged":
+        return tuple(metrics[:1])
+    return tuple(m for m in metrics if occasion == "test" or getattr(m.part.target, "validated", True))
+
+
+def columns(metrics: Sequence[Choice]) -> tuple[str, ...]:
+    """The columns of records that hold these metrics, in order."""
+    return tuple(f"{occasion}_{label(m)}" for occasion in OCCASIONS for m in taken(metrics, occasion))

@@ -1,0 +1,108 @@
+"""The rows of one architecture: whose models they are, and what these say to samples."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from coterie.contract import Me
+from coterie.datasets import Inputs, each
+from coterie.job import Indices, Roster, Samples
+from coterie.metrics import OCCASIONS, Metric, Occasion, label, taken
+from coterie.node.architecture import Architecture
+from coterie.objectives import draws
+from coterie.objectives.cross_entropy import cross_entropy
+from coterie.parts import Choice
+
+
+class Rows:
+    """The models of one architecture in this process: a matrix with one row for each node, and one module for all."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        samples: Samples,
+        group: int,
+        architecture: Architecture,
+        matrix: Tensor,
+        integers: Tensor,
+        nodes: Indices | None = None,
+    ) -> None:
+        self.roster, self.samples, self.architecture = roster, samples, architecture
+        self.group, self.nodes = group, roster.groups[group] if nodes is None else nodes
+        self.matrix, self.integers = matrix, integers
+        self.objective = roster.objective.make()
+        self.draws = draws(self.objective)
+        self.judges = {o: _judges(roster.metrics, o) for o in OCCASIONS}
+        """By occasion, what makes each metric, under the name of its column."""
+        self._me = roster.me(self.nodes, 0, architecture.layout)
+
+    @property
+    def params(self) -> Tensor:
+        """The trainable columns of the matrix, `[n, P]`."""
+        return self.matrix[:, : self.architecture.layout.size]
+
+    @property
+    def buffers(self) -> Tensor:
+        """The columns of float buffers, `[n, B]`."""
+        return self.matrix[:, self.architecture.layout.size :]
+
+    def me(self, rows: Indices | int, round: int) -> Me:
+        """What the nodes at these rows know of themselves; `[1]` scalars for a single row."""
+        m = self._me
+        return replace(
+            m, node=m.node[rows], size=m.size[rows], degree=m.degree[rows], labels=m.labels[rows], round=round
+        )
+
+    def point(self, row: int, params: Tensor | None = None) -> None:
+        """Let the module be the model of a row, at its own parameters or at others."""
+        self.architecture.point(self.params[row] if params is None else params, self.buffers[row], self.integers[row])
+
+    def outputs(self, rows: Indices, x: Inputs, own: bool = False) -> Tensor:
+        """What these rows' models say, `[m, B, …]`, to the same samples `[B, …]` or each to its own `[m, B, …]`."""
+        self.architecture.module.eval()
+        with torch.no_grad():
+            if len(rows) == 1:
+                self.point(int(rows[0]))
+                said: Tensor = self.architecture.module(each(x, lambda t: t[0]) if own else x)
+                return said.unsqueeze(0)
+            stacked: Tensor = vmap(self.architecture.forward, in_dims=(0, 0 if own else None))(
+                self.params[torch.as_tensor(rows)], x
+            )
+            return stacked
+
+    def plain_loss(self, outputs: Tensor, targets: Tensor, me: Me) -> Tensor:
+        """The loss per sample outside of training: cross-entropy for class labels, else what training minimises.
+
+        Methods that look at gradients or validation losses are written for cross-entropy, whatever training smooths or
+        teaches; without classes there is none. An objective that draws gets the middle of what it may draw.
+        """
+        if self.samples.classes:
+            return cross_entropy(outputs, targets, me)
+        noise = (torch.full(targets.shape[:1], 0.5, device=targets.device),) if self.draws else ()
+        loss: Tensor = self.objective(outputs, targets, me, *noise)
+        return loss
+
+
+def _judges(metrics: tuple[Choice, ...], occasion: Occasion) -> dict[str, Callable[[], Metric]]:
+    found = {f"{occasion}_{label(m)}": m for m in taken(metrics, occasion)}
+    return {column: functools.partial(m.part.make, **m.settings) for column, m in found.items()}
+
+
+def pad(batches: list[Indices], height: int, most: int) -> tuple[Tensor, Tensor]:
+    """Ragged index lists as [height, B] and each sample's share of its row's mean (0 for padding).
+
+    B is `most` or a power of two below it: few shapes, few traces.
+    """
+    lengths = np.array([len(b) for b in batches] + [0] * (height - len(batches)))
+    width = min(most, 1 << max(int(lengths.max()) - 1, 0).bit_length())
+    index = np.zeros((height, width), np.int64)
+    for row, batch in enumerate(batches):
+        index[row, : len(batch)] = batch
+    real = np.arange(index.shape[1]) < lengths[:, None]
+    share = real / np.maximum(lengths, 1)[:, None]
+    return torch.from_numpy(index), torch.from_numpy(share).float()
