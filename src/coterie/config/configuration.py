@@ -164,6 +164,7 @@ class Configuration(BaseModel):
         (), description=f"more to measure in evaluated rounds: {', '.join(KINDS)}"
     )
     engine: Slot = Field("local", description="where the nodes live")
+    keep_models: bool = Field(True, description="keep the trained models with the run, for `coterie export`")
     methods: Annotated[dict[str, dict[str, Any]], BeforeValidator(_names)] = Field(
         {}, description="methods to compare: presets' names, or tables of settings that differ"
     )
@@ -202,7 +203,7 @@ class Configuration(BaseModel):
 
     def _under(self, *layers: Mapping[str, Any]) -> "Configuration":
         """This configuration with the settings of a method laid over it, one layer after the other."""
-        shared = {"methods", "seeds", "rounds", "engine", "data_dir", "dataset", "metrics", "measures"}
+        shared = {"methods", "seeds", "rounds", "engine", "keep_models", "data_dir", "dataset", "metrics", "measures"}
         allowed = set(type(self).model_fields) - shared
         settings = self.model_dump(exclude={"methods"})
         for own in layers:

@@ -19,6 +19,7 @@ from coterie.job import Indices, Job, Ledger
 from coterie.mail.traffic import Traffic
 from coterie.metrics import Occasion, Values
 from coterie.node.architecture import architectures
+from coterie.node.description import Description
 from coterie.node.snapshot import Rows, Snapshot
 from coterie.processes import cores_here
 
@@ -36,6 +37,10 @@ class Population(StepwiseSession):
         modes = [{"stack": g.mode.stack, "chunk": g.mode.chunk} for g in self.groups]
         return {"workers": self.pool.workers, "modes": modes}
 
+    @property
+    def descriptions(self) -> dict[int, Description]:
+        return dict(enumerate(self._described))
+
     def begin(self, job: Job, plan: dict[str, Any] | None = None) -> None:
         if plan is not None and plan["workers"] != self.pool.workers:
             self.pool.close()
@@ -51,6 +56,7 @@ class Population(StepwiseSession):
         made = architectures(roster, job.samples)
         self.groups: list[Group] = []
         self.layouts: list[Layout] = []
+        self._described: list[Description] = []
         initialise, rule = job.initialiser.make(), job.rule
         for g, (architecture, nodes) in enumerate(zip(made, roster.groups, strict=True)):
             self.group_of[nodes], self.row_of[nodes] = g, np.arange(len(nodes))
@@ -72,6 +78,8 @@ class Population(StepwiseSession):
             measured = beside(job, len(nodes), width, self._share)
             self.groups.append(Group(matrix, integers, out, state, kept, squares, mode, **measured))
             self.layouts.append(architecture.layout)
+            about = roster.models[g], job.samples.shape, job.samples.classes
+            self._described.append(Description.of(architecture, *about))
         self.pool.all("open", roster, self.groups)
         self.gauges = Gauges(job, self.layouts, self.groups, self.pool, self.ledger)
         # where a node does its exercises and gives its lessons: its notes stay there

@@ -15,7 +15,9 @@ from coterie import records
 from coterie.config.configuration import Configuration, Method
 from coterie.job import Job, Ledger
 from coterie.mail.traffic import Traffic
+from coterie.node.description import Description
 from coterie.records.journal import Channel
+from coterie.records.models import Trained
 
 CHECKPOINT_SECONDS = 15.0
 """At most this much work is lost to a sudden end (more, if writing a checkpoint is slow: see `CheckpointClock`)."""
@@ -49,6 +51,8 @@ class Outcome:
 
     rows: pl.DataFrame
     measures: pl.DataFrame | None = None
+    models: Trained | None = None
+    """What the nodes have learnt, once all rounds are done; peers keep theirs themselves."""
 
 
 class Session(ABC):
@@ -87,6 +91,11 @@ class StepwiseSession(Session):
     @abstractmethod
     def plan(self) -> dict[str, Any]:
         """The choices this session made for the present job (workers, stacking): recorded, and kept on resume."""
+
+    @property
+    @abstractmethod
+    def descriptions(self) -> dict[int, Description]:
+        """The architectures of the present job, by number."""
 
     @abstractmethod
     def begin(self, job: Job, plan: dict[str, Any] | None = None) -> None:
@@ -127,6 +136,8 @@ class StepwiseSession(Session):
                     self._checkpoint(task, task.folder, number, found)
             if task.stopping() and number < rounds:
                 raise KeyboardInterrupt
+        if task.settings.keep_models:
+            found.models = Trained.of(self.snapshot(), self.descriptions)
         return found
 
     def _begin(self, task: JobRun) -> tuple[int, Outcome]:

@@ -14,6 +14,7 @@ from coterie.errors import Refused
 from coterie.job import Job, Ledger
 from coterie.mail.mailbox import Box, Mailbox
 from coterie.mail.traffic import Traffic
+from coterie.node.description import Description
 from coterie.node.node import Node, peers, restore, snapshot
 from coterie.node.sums import Packet
 from coterie.protocols import Heard
@@ -103,6 +104,13 @@ class MemorySession(StepwiseSession):
         self.job = job
         self.ledger, self.traffic = Ledger(job.roster.nodes, job.roster.metrics), Traffic(job.roster.nodes)
         self.peers = peers(job, np.arange(job.roster.nodes), self.ledger)
+
+    @property
+    def descriptions(self) -> dict[int, Description]:
+        trainers = {peer.trainer.group: peer.trainer for peer in self.peers.values()}
+        about = self.job.samples.shape, self.job.samples.classes
+        models = self.job.roster.models
+        return {g: Description.of(t.architecture, models[g], *about) for g, t in sorted(trainers.items())}
 
     def round(self, number: int, evaluate: bool) -> None:
         asyncio.run(self._round(number, evaluate))

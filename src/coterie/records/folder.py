@@ -31,10 +31,15 @@ from coterie import files
 from coterie.config.configuration import Configuration, read
 from coterie.errors import RunError
 from coterie.records.journal import FILE as JOURNAL
+from coterie.records.models import Models, Trained
 from coterie.records.table import MEASURED, beside, read_frame, together, write_frame, write_tables
 from coterie.version import __version__
 
 DAMAGED = "Remove that folder: the job then starts again from its first round."
+
+
+MODELS = "models.safetensors"
+"""In a job's folder: the models at its end."""
 
 
 class RunFolder:
@@ -94,6 +99,23 @@ class RunFolder:
             write_tables(self.job(method, seed) / "done.parquet", done, measures)
             self.tidy(method, seed)
             self.collect()
+
+    def keep_models(self, method: str, seed: int, trained: Trained, round: int) -> None:
+        """Keep the models that a job has trained."""
+        with files.disk(self.path):
+            self.job(method, seed).mkdir(parents=True, exist_ok=True)
+            trained.write(self.job(method, seed) / MODELS, round=str(round))
+
+    def models(self, method: str, seed: int) -> Models:
+        """The models that a job has trained: kept at its end, or by each of its peers."""
+        about, folder = {"method": method, "seed": str(seed)}, self.job(method, seed)
+        if (folder / MODELS).is_file():
+            return Models.read(folder / MODELS, **about)
+        found = [Models.read(path, **about) for path in sorted(folder.glob("peers/*/state.safetensors"))]
+        if not found:
+            cure = "Models are kept when a job has finished, unless keep_models is false: `coterie resume` goes on with a run."
+            raise RunError(f"{self.path} has no models of {method}, seed {seed}", cure=cure)
+        return Models(pair for models in found for pair in models.items())
 
     def tidy(self, method: str, seed: int) -> None:
         """Remove what a finished job needs no more; the process that finished it may have ended before."""

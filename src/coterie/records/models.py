@@ -82,6 +82,28 @@ class Models(Mapping[int, Model]):
         return len(self._models)
 
 
+@dataclass(frozen=True)
+class Trained:
+    """The rows of all nodes at the end of a job, and what architectures they are of."""
+
+    tensors: dict[str, Tensor]
+    descriptions: Mapping[int, Description]
+
+    @classmethod
+    def of(cls, state: Mapping[str, Tensor], descriptions: Mapping[int, Description]) -> "Trained":
+        """Copies of the rows in a snapshot, without what only training needs."""
+        kept = ("/nodes", "/matrix", "/integers")
+        return cls({name: t.detach().cpu().clone() for name, t in state.items() if name.endswith(kept)}, descriptions)
+
+    def models(self, **about: str) -> "Models":
+        """The models, by node."""
+        return Models.of(Snapshot.read(self.tensors), self.descriptions, **about)
+
+    def write(self, path: Path, **about: str) -> None:
+        """Keep the models in a file that `Models.read` reads."""
+        files.write(path, save(self.tensors, {**described(self.descriptions), **about}))
+
+
 def described(descriptions: Mapping[int, Description]) -> dict[str, str]:
     """What a file of snapshots says of the architectures in it."""
     return {f"{ARCHITECTURE} {g}": description.text() for g, description in descriptions.items()}

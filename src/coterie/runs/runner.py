@@ -17,6 +17,7 @@ from coterie.engines import Engine, JobRun, Session
 from coterie.errors import ConfigError, CoterieError, DataError, DivergedError, GraphError
 from coterie.job import Samples
 from coterie.records import Channel, Journal, Observer
+from coterie.records.models import Models
 from coterie.runs.gossip import with_estimated_gains
 from coterie.version import __version__
 
@@ -59,6 +60,8 @@ class _Runner:
         self.channel = Channel(None, observers)
         self.methods = experiment.resolved
         self.stopping = False
+        self.models: dict[JobKey, Models] = {}
+        """Of a run that is kept nowhere else."""
 
     def go(self) -> pl.DataFrame:
         jobs = [(m, s) for s in self.experiment.seeds for m in self.methods]
@@ -126,6 +129,12 @@ class _Runner:
             found = session.run(
                 JobRun(method, seed, settings, job, self.experiment, self.folder, channel, lambda: self.stopping)
             )
+            if found.models is not None and self.folder is not None:
+                self.folder.keep_models(method, seed, found.models, settings.rounds)
+            elif found.models is not None:
+                self.models[method, seed] = found.models.models(
+                    method=method, seed=str(seed), round=str(settings.rounds)
+                )
             with channel.sealed("end", how="done", round=settings.rounds):
                 if self.folder:
                     self.folder.finish(method, seed, found.rows, found.measures)

@@ -35,7 +35,7 @@ class Task:
 
         What is at its default is left out: a setting that is added within a version does not discard what is kept.
         """
-        settings = self.experiment.model_dump(exclude={"engine", "data_dir"}, exclude_defaults=True)
+        settings = self.experiment.model_dump(exclude={"engine", "data_dir", "keep_models"}, exclude_defaults=True)
         for slot in SLOTS.keys() & settings.keys():
             settings[slot] = [_unusual(slot, table) for table in _listed(settings[slot])]
         return hashlib.sha256(json.dumps([__version__, settings], sort_keys=True).encode()).hexdigest()[:20]
@@ -91,7 +91,9 @@ class TaskStore:
             return str(folder), None
         shutil.rmtree(folder, ignore_errors=True)  # a process may have ended before it wrote the configuration
         engine = {"name": "local", "workers": workers}
-        return str(folder), task.experiment.model_copy(update={"engine": engine, "data_dir": data_dir})
+        return str(folder), task.experiment.model_copy(
+            update={"engine": engine, "data_dir": data_dir, "keep_models": False}
+        )
 
     def fail(self, key: str, why: str) -> None:
         """Keep that a task cannot be carried out."""
