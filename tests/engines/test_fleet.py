@@ -3,15 +3,17 @@
 import itertools
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from coterie.config.build import build, load_samples
+from coterie.engines import JobRun
 from coterie.engines import peer as fleets
 from coterie.engines.peer import Fleet, Peer
 from coterie.errors import RunError
-from driving import job
+from coterie.records import Channel, Event
+from coterie.runs.experiment import Experiment
 
 
 class Clock:
@@ -62,17 +64,22 @@ class Mortals(Fleet):
 
         return start
 
-    def live(self, folder: Path, until: float) -> None:
+    def event(self, event: Event) -> None:
+        if event.name == "warning":
+            self.notes.append(event["text"])
+
+    def live(self, until: float) -> None:
         """Run a job, which is broken off at this time."""
-        pair = job(nodes=2, topology="complete", total=60)
-        given = (lambda names, statuses: None, lambda: self.clock.now >= until, self.notes.append)
-        self.job(folder / "config.toml", "decavg", 0, pair, folder, *given)
+        pair = Experiment(nodes=2, topology="complete", total=60, methods=["decavg"])
+        settings, channel = pair.resolved["decavg"], Channel(None, [self]).job("decavg", 0)
+        made = build(settings, load_samples(settings), 0)
+        self.run(JobRun("decavg", 0, settings, made, pair, None, channel, lambda: self.clock.now >= until))
 
 
-def test_who_dies_as_soon_as_it_is_up_rests_longer_each_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_who_dies_as_soon_as_it_is_up_rests_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Mortals(Peer(restarts=20), Clock(monkeypatch), lambda number: 0)
     with pytest.raises(KeyboardInterrupt):
-        fleet.live(tmp_path, until=140)
+        fleet.live(until=140)
     gaps = [b - a for a, b in itertools.pairwise(fleet.starts)]
     assert gaps == sorted(gaps)
     assert gaps[0] < 1.5
@@ -80,17 +87,17 @@ def test_who_dies_as_soon_as_it_is_up_rests_longer_each_time(monkeypatch: pytest
     assert [note.rpartition(" in ")[2] for note in fleet.notes[:3]] == ["0.5 s", "1 s", "2 s"]
 
 
-def test_who_has_worked_for_a_while_is_started_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_who_has_worked_for_a_while_is_started_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Mortals(Peer(restarts=20), Clock(monkeypatch), lambda number: fleets.STEADY if number == 4 else 0)
     with pytest.raises(KeyboardInterrupt):
-        fleet.live(tmp_path, until=120)
+        fleet.live(until=120)
     assert fleet.notes[3] == "node-0 ended (exit code 1) and is started again"
     assert fleet.starts[4] - fleet.starts[3] < fleets.STEADY + 1
     assert fleet.notes[4].endswith("in 0.5 s")  # the count of hasty deaths begins anew
 
 
-def test_after_the_last_restart_the_job_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_after_the_last_restart_the_job_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Mortals(Peer(restarts=1), Clock(monkeypatch), lambda number: 0)
     with pytest.raises(RunError, match="node-0 ended 2 times"):
-        fleet.live(tmp_path, until=140)
+        fleet.live(until=140)
     assert len(fleet.starts) == 2

@@ -79,7 +79,8 @@ def of_best(among: Sequence[str]) -> Goal:
 def of_own(records: pl.DataFrame, method: str) -> float:
     """The goal that is a method's own greatest accuracy."""
     curves = per_seed(records.filter(pl.col("method") == method), "test_accuracy")
-    return float(curves.group_by("round").agg(pl.col("value").mean())["value"].max() or math.nan)  # type: ignore[arg-type]
+    means: list[float] = curves.group_by("round").agg(pl.col("value").mean())["value"].drop_nulls().to_list()
+    return max(means, default=0.0) or math.nan
 
 
 def absolute(records: pl.DataFrame, method: str) -> float:
