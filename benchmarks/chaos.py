@@ -177,7 +177,7 @@ class Troubled(Fleet):
 
 def quiet_run(plan: Plan, folder: Path) -> pl.DataFrame:
     """All nodes honest, no trouble."""
-    return runner.run(plan.experiment(plan.calm or plan.engine), folder / "quiet")
+    return runner.run(plan.experiment(plan.calm or plan.engine), folder / "quiet").records
 
 
 def troubled_run(plan: Plan, folder: Path) -> tuple[pl.DataFrame, Story]:
@@ -186,7 +186,7 @@ def troubled_run(plan: Plan, folder: Path) -> tuple[pl.DataFrame, Story]:
     engine: Peer = choice("engine", plan.engine).make()
     fleet = Troubled(engine, story, folder)
     with patch.object(Peer, "open", lambda engine: fleet):
-        found = runner.run(plan.experiment(plan.engine), folder / "troubled", [fleet])
+        found = runner.run(plan.experiment(plan.engine), folder / "troubled", [fleet]).records
     story.seconds = time.monotonic() - start
     return found, story
 

@@ -324,7 +324,7 @@ def overhead(rounds: int, peers: int = 8) -> list[tuple[str, float, float, float
     found = []
     with tempfile.TemporaryDirectory() as scratch:
         watching = Clock()
-        rows = runner.run(Experiment(**settings, engine={"name": "peer"}), Path(scratch) / "up", [watching])
+        rows = runner.run(Experiment(**settings, engine={"name": "peer"}), Path(scratch) / "up", [watching]).records
         spans = []
         for log in Path(scratch).glob("up/jobs/*/peers/*/log.jsonl"):
             events = [json.loads(line) for line in log.read_text().splitlines()]
@@ -333,7 +333,7 @@ def overhead(rounds: int, peers: int = 8) -> list[tuple[str, float, float, float
         wall = max(spans) / (rounds - 1)
         found.append(("peers", wall, 1 - trained(rows) / (rounds - 1) / wall, watching.cpu))
     clock, engine = Clock(), {"name": "local", "workers": 2}
-    rows = runner.run(Experiment(**settings, engine=engine), observers=[clock])
+    rows = runner.run(Experiment(**settings, engine=engine), observers=[clock]).records
     wall = (clock.times[rounds] - clock.times[1]) / (rounds - 1)
     work = trained(rows) * peers / (rounds - 1)
     found.append(("simulator", wall, 1 - work / 2 / wall, work))

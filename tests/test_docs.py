@@ -105,7 +105,7 @@ def show_study(name: str, folder: Path) -> None:
     """Every exhibit from runs that are as its own, but shorter and in this process."""
     small = {"rounds": 1, "seeds": (0,), "total": 400, "batches": 1, "engine": LOOP}
     for exhibit in find("studies", name).make()("smoke").values():
-        runs = {run: settings.model_copy(update=small).run() for run, settings in exhibit.runs.items()}
+        runs = {run: settings.model_copy(update=small).run().records for run, settings in exhibit.runs.items()}
         shown = list(exhibit.show(Results(runs, {}), folder))
         assert len(shown) == len(runs)
         assert all(path.is_file() for path in shown)

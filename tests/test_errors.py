@@ -9,7 +9,6 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -17,6 +16,7 @@ import pytest
 from safetensors import SafetensorError
 
 from coterie import errors, files, records
+from coterie.engines import CheckpointClock
 from coterie.engines.local import LocalSession
 from coterie.errors import ConfigError, CoterieError, DataError, DivergedError, GraphError, RunError
 from coterie.records import folder
@@ -132,16 +132,16 @@ def test_experiments_that_cannot_be_built_are_refused(
     if mode := settings.pop("mode", None):
         settings["engine"] = {**LOOP, "mode": mode}
     out = tmp_path / "x"
-    complaint(kind, lambda: small(**settings).run(), *words)
-    complaint(kind, lambda: small(**settings).run(out), *words)
+    complaint(kind, lambda: small(**settings).run().records, *words)
+    complaint(kind, lambda: small(**settings).run(out).records, *words)
     assert not out.exists()
-    assert_same(small(rounds=1).run(out), small(rounds=1).run())
+    assert_same(small(rounds=1).run(out).records, small(rounds=1).run().records)
 
 
 def test_a_later_method_that_cannot_be_does_not_cost_the_earlier_one(tmp_path: Path) -> None:
     experiment = small(methods={"decavg": {}, "bad": {"topology": {"name": "regular", "k": 3}, "nodes": 5}})
-    complaint(GraphError, lambda: experiment.run(tmp_path / "x"))
-    assert_same(records.load(tmp_path / "x"), small(methods=["decavg"]).run())
+    complaint(GraphError, lambda: experiment.run(tmp_path / "x").records)
+    assert_same(records.load(tmp_path / "x"), small(methods=["decavg"]).run().records)
 
 
 # Divergence.
@@ -149,13 +149,13 @@ def test_a_later_method_that_cannot_be_does_not_cost_the_earlier_one(tmp_path: P
 
 def test_divergence_names_node_and_round_and_keeps_the_records(tmp_path: Path) -> None:
     experiment = small(lr=1e13, momentum=0.0, rounds=10, batches=1)
-    text = complaint(DivergedError, lambda: experiment.run(tmp_path / "x"), "of node ", "Lower --lr", "is kept")
+    text = complaint(DivergedError, lambda: experiment.run(tmp_path / "x").records, "of node ", "Lower --lr", "is kept")
     round = int(text.partition(" in round ")[2].partition(".")[0])
     kept = records.load(tmp_path / "x")
     assert round > 1
     assert set(kept["round"]) == set(range(round))
     assert kept["test_accuracy"].null_count() == 0
-    complaint(DivergedError, lambda: runner.resume(tmp_path / "x"), f"round {round}")
+    complaint(DivergedError, lambda: runner.resume(tmp_path / "x").records, f"round {round}")
     assert records.load(tmp_path / "x").height == kept.height
 
 
@@ -180,21 +180,25 @@ def test_a_failure_of_a_users_own_rule_keeps_the_records(tmp_path: Path) -> None
 
 
 def test_a_run_directory_that_exists(tmp_path: Path) -> None:
-    frame = small().run(tmp_path / "x")
-    complaint(RunError, lambda: small(rounds=9).run(tmp_path / "x"), "exists", str(tmp_path / "x"), "coterie resume")
+    frame = small().run(tmp_path / "x").records
+    complaint(
+        RunError, lambda: small(rounds=9).run(tmp_path / "x").records, "exists", str(tmp_path / "x"), "coterie resume"
+    )
     assert records.load(tmp_path / "x").equals(frame)
     (tmp_path / "file").write_text("")
-    complaint(RunError, lambda: small().run(tmp_path / "file"), "exists")
-    complaint(RunError, lambda: small().run(tmp_path / "file" / "x"), "cannot write to")
+    complaint(RunError, lambda: small().run(tmp_path / "file").records, "exists")
+    complaint(RunError, lambda: small().run(tmp_path / "file" / "x").records, "cannot write to")
     (tmp_path / "empty").mkdir()
-    assert len(small(rounds=1).run(tmp_path / "empty"))
+    assert len(small(rounds=1).run(tmp_path / "empty").records)
 
 
 def test_a_run_directory_in_use(tmp_path: Path) -> None:
     interrupted(small(), tmp_path / "x")
     with records.RunFolder(tmp_path / "x").lock():
-        complaint(RunError, lambda: runner.resume(tmp_path / "x"), "is being run by another process", "Wait for it")
-    assert_same(runner.resume(tmp_path / "x"), small().run())
+        complaint(
+            RunError, lambda: runner.resume(tmp_path / "x").records, "is being run by another process", "Wait for it"
+        )
+    assert_same(runner.resume(tmp_path / "x").records, small().run().records)
 
 
 def test_what_goes_wrong_during_a_run_is_not_blamed_on_the_disk(
@@ -211,7 +215,7 @@ def test_what_goes_wrong_during_a_run_is_not_blamed_on_the_disk(
         patch.setattr(LocalSession, "round", refuse)
         with pytest.raises(ConnectionRefusedError):
             runner.run(small(), tmp_path / "x")
-    assert_same(runner.resume(tmp_path / "x"), small().run())
+    assert_same(runner.resume(tmp_path / "x").records, small().run().records)
 
 
 def test_a_checkpoint_of_another_configuration(tmp_path: Path) -> None:
@@ -221,10 +225,10 @@ def test_a_checkpoint_of_another_configuration(tmp_path: Path) -> None:
     config.write_text(original.replace("batch_size = 8", "batch_size = 9"))
     assert config.read_text() != original
     before = sorted(tmp_path.glob("x/jobs/*/*/*"))
-    complaint(RunError, lambda: runner.resume(tmp_path / "x"), "another configuration", "Put the original")
+    complaint(RunError, lambda: runner.resume(tmp_path / "x").records, "another configuration", "Put the original")
     assert sorted(tmp_path.glob("x/jobs/*/*/*")) == before
     config.write_text(original)
-    assert_same(runner.resume(tmp_path / "x"), small().run())
+    assert_same(runner.resume(tmp_path / "x").records, small().run().records)
 
 
 @pytest.mark.parametrize("name", ["state.safetensors", "rows.parquet", "checkpoint.json"])
@@ -236,9 +240,9 @@ def test_a_damaged_checkpoint(tmp_path: Path, name: str, damage: str) -> None:
         file.unlink()
     else:
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2] if damage == "cut" else b"")
-    complaint(RunError, lambda: runner.resume(tmp_path / "x"), str(checkpoint), "damaged", "Remove that folder")
+    complaint(RunError, lambda: runner.resume(tmp_path / "x").records, str(checkpoint), "damaged", "Remove that folder")
     shutil.rmtree(checkpoint)
-    assert_same(runner.resume(tmp_path / "x"), small().run())
+    assert_same(runner.resume(tmp_path / "x").records, small().run().records)
 
 
 # The disk.
@@ -253,9 +257,8 @@ def polars_full(*_: Any, **__: Any) -> None:
 
 
 def checkpoint_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checkpoints are due at once and, as time stands still, cost nothing."""
-    monkeypatch.setattr(runner, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    """Let a checkpoint be due after every round."""
+    monkeypatch.setattr(CheckpointClock, "due", lambda self: True)
 
 
 @pytest.mark.parametrize(
@@ -280,21 +283,21 @@ def test_a_full_disk_leaves_the_earlier_checkpoint(
         patch.setattr(where, name, refuse)
 
     with monkeypatch.context() as patch:
-        act = lambda: runner.run(small(), tmp_path / "x", [At(4, fill)])  # noqa: E731
+        act = lambda: runner.run(small(), tmp_path / "x", [At(4, fill)]).records  # noqa: E731
         complaint(RunError, act, "the disk is full", str(tmp_path / "x"), f"coterie resume {tmp_path / 'x'}")
     assert before == ["round-000000003"]
     (checkpoint,) = tmp_path.glob("x/jobs/*/round-*")
     assert checkpoint.name in ("round-000000003", "round-000000004")
     assert not list(tmp_path.glob("x/jobs/*/making*"))
     assert {0, 1, 2, 3} <= set(records.load(tmp_path / "x")["round"])
-    assert_same(runner.resume(tmp_path / "x"), small().run())
+    assert_same(runner.resume(tmp_path / "x").records, small().run().records)
 
 
 def test_a_full_disk_at_the_end_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         fill = At(6, lambda: patch.setattr(files, "write", no_space))
-        complaint(RunError, lambda: runner.run(small(), tmp_path / "x", [fill]), "the disk is full")
-    assert_same(runner.resume(tmp_path / "x"), small().run())
+        complaint(RunError, lambda: runner.run(small(), tmp_path / "x", [fill]).records, "the disk is full")
+    assert_same(runner.resume(tmp_path / "x").records, small().run().records)
 
 
 @pytest.fixture
@@ -322,11 +325,13 @@ def test_a_disk_that_is_really_full(tiny_disk: Path, monkeypatch: pytest.MonkeyP
                 pass
 
     out = tiny_disk / "x"
-    complaint(RunError, lambda: runner.run(small(), out, [At(4, fill)]), "the disk is full", f"coterie resume {out}")
+    complaint(
+        RunError, lambda: runner.run(small(), out, [At(4, fill)]).records, "the disk is full", f"coterie resume {out}"
+    )
     filler.unlink()
     assert [p.name for p in out.glob("jobs/*/*")] == ["round-000000003"]
     assert set(records.load(out)["round"]) == {0, 1, 2, 3}
-    assert_same(runner.resume(out), small().run())
+    assert_same(runner.resume(out).records, small().run().records)
 
 
 # Workers.
@@ -342,10 +347,10 @@ def test_a_worker_that_is_killed_ends_the_run_and_loses_nothing(tmp_path: Path) 
         os.kill(worker.pid, signal.SIGKILL)
         worker.join()
 
-    act = lambda: runner.run(experiment, tmp_path / "x", [At(3, kill)])  # noqa: E731
+    act = lambda: runner.run(experiment, tmp_path / "x", [At(3, kill)]).records  # noqa: E731
     complaint(RunError, act, "a worker process ended unexpectedly", "coterie resume")
     assert set(records.load(tmp_path / "x")["round"]) == {0, 1, 2, 3}
-    assert_same(runner.resume(tmp_path / "x"), experiment.run())
+    assert_same(runner.resume(tmp_path / "x").records, experiment.run().records)
 
 
 def test_a_job_that_diverges_does_not_stop_the_others(tmp_path: Path) -> None:
@@ -365,7 +370,7 @@ def test_negative_workers_or_chunks_are_refused(setting: str) -> None:
 
 def test_more_models_than_nodes_is_no_trouble() -> None:
     mixed = [{"name": "mlp", "sizes": [8]}, {"name": "mlp", "sizes": [9]}, "logistic"]
-    done = small(model=mixed, nodes=2, topology="line", rounds=1, pooled=False).run()
+    done = small(model=mixed, nodes=2, topology="line", rounds=1, pooled=False).run().records
     assert done["node"].n_unique() == 2
 
 
@@ -374,6 +379,6 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 
 
 def test_a_node_without_neighbours_has_no_distance_to_them() -> None:
-    done = small(methods=["centralised"], rounds=1).run()
+    done = small(methods=["centralised"], rounds=1).run().records
     assert done["neighbourhood_distance"].null_count() == len(done)
     assert done["consensus_distance"].null_count() == 0

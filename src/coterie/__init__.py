@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.version import __version__
 
-__all__ = ["Experiment", "__version__", "resume", "run"]
+__all__ = ["Experiment", "Run", "__version__", "resume", "run"]
 
 if TYPE_CHECKING:
     from coterie.runs.experiment import Experiment
+    from coterie.runs.run import Run
     from coterie.runs.runner import resume, run
 
 
@@ -17,6 +18,10 @@ def __getattr__(name: str) -> Any:
         from coterie.runs.experiment import Experiment
 
         return Experiment
+    if name == "Run":
+        from coterie.runs.run import Run
+
+        return Run
     if name in ("run", "resume"):
         from coterie.runs import runner
 

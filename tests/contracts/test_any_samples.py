@@ -77,7 +77,7 @@ def test_what_cannot_be_stacked_is_looped() -> None:
 )
 def test_something_is_learnt(world: str, column: str, falls: bool) -> None:
     settings = {"nodes": 4, "rounds": 12, "epochs": 3, "topology": "ring", "engine": LOOP, "evaluate": 12}
-    frame = Experiment(**{**settings, **WORLDS[world], "partition": "iid"}).run()
+    frame = Experiment(**{**settings, **WORLDS[world], "partition": "iid"}).run().records
     start, end = (frame.filter(pl.col("round") == r)[column].mean() for r in (0, 12))
     assert (end < 0.2 * start) if falls else (end > 0.8)  # type: ignore[operator]
 
@@ -85,7 +85,7 @@ def test_something_is_learnt(world: str, column: str, falls: bool) -> None:
 @pytest.mark.parametrize("world", ["tokens", "numbers", "texts"])
 def test_peers_come_to_the_numbers_of_the_simulator(world: str, tmp_path: Path) -> None:
     settings = {"nodes": 3, "rounds": 2, "batches": 2, "topology": "complete", "evaluate": 1, **WORLDS[world]}
-    simulated = Experiment(**settings, engine=LOOP).run()
+    simulated = Experiment(**settings, engine=LOOP).run().records
     peers = run(together(peer_configs(Experiment(**settings), tmp_path)))
     assert peers.columns == simulated.columns
     judged = [c for c in peers.columns if c.startswith(("test_", "validation_", "merged_"))]
@@ -115,7 +115,7 @@ def test_a_partition_without_classes_is_described(monkeypatch: pytest.MonkeyPatc
 
 def test_columns_are_those_of_the_metrics(tmp_path: Path) -> None:
     settings = {"nodes": 3, "rounds": 1, "topology": "ring", "engine": LOOP, **WORLDS["texts"]}
-    frame = Experiment(**settings).run(tmp_path / "run")
+    frame = Experiment(**settings).run(tmp_path / "run").records
     assert frame.columns[4:10] == [
         *("test_perplexity", "test_accuracy", "test_bits"),
         *("validation_perplexity", "validation_accuracy", "merged_perplexity"),
@@ -127,10 +127,10 @@ def test_columns_are_those_of_the_metrics(tmp_path: Path) -> None:
 
 def test_an_interrupted_run_goes_on_with_the_same_metrics(tmp_path: Path) -> None:
     settings = {"nodes": 3, "rounds": 4, "topology": "ring", "engine": LOOP, "evaluate": 1, **WORLDS["vectors"]}
-    straight = Experiment(**settings).run()
+    straight = Experiment(**settings).run().records
     with pytest.raises(runner.Interrupted):
         runner.run(Experiment(**settings), tmp_path / "run", At(2, interrupt, "dechw"))
-    assert_same(runner.resume(tmp_path / "run"), straight)
+    assert_same(runner.resume(tmp_path / "run").records, straight)
 
 
 def test_a_stopped_peer_goes_on_with_its_metrics(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_early_stopping_looks_at_the_objective_where_there_are_no_classes() -> N
 def test_the_gain_by_gossip_needs_no_images() -> None:
     told = {"name": "gain", "estimate": "gossip", "gossip_samples": 50, "gossip_rounds": 4}
     settings = {"nodes": 4, "rounds": 1, "topology": "ring", "engine": LOOP, **WORLDS["tokens"]}
-    assert Experiment(**settings, initialiser=told).run().height == 8
+    assert Experiment(**settings, initialiser=told).run().records.height == 8
 
 
 class TestRefusals:

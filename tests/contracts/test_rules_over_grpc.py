@@ -174,7 +174,7 @@ def test_records_are_those_of_the_simulator(tmp_path: Path) -> None:
     """Every evaluated round and node; distances to others are not known to a peer."""
     settings = {**SMALL, "nodes": 4, "topology": "complete", "rule": "decdiff", "evaluate": 1}
     found = Peers(tmp_path, **settings)
-    simulated = Experiment(**settings, engine=ENGINES["loop"]).run().sort("round", "node")
+    simulated = Experiment(**settings, engine=ENGINES["loop"]).run().records.sort("round", "node")
     same_columns = ["method", "seed", "round", "node", "batches", "sent_bytes", "received_bytes"]
     assert found.rows.select(same_columns).equals(simulated.select(same_columns))
     for name in ("test_accuracy", "test_loss", "merged_accuracy", "validation_accuracy", "validation_loss"):

@@ -101,7 +101,7 @@ def test_joins_and_leaves_from_text_tables_files_and_methods(tmp_path: Path) -> 
     assert Experiment(**read(tmp_path / "x.toml")) == by_table
     mixed = small(joins={4: 3}, methods={"one": {"joins": {5: 2}}, "two": {"use": "decavg", "joins": {}}})
     assert mixed.resolved["one"].joins == {5: 2}
-    assert mixed.run(tmp_path / "mixed").height == runner.resume(tmp_path / "mixed").height
+    assert mixed.run(tmp_path / "mixed").records.height == runner.resume(tmp_path / "mixed").records.height
 
 
 def test_joins_leaves_and_outages_by_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +141,7 @@ def test_who_is_away_stands_still(engine: str) -> None:
 
 
 def test_rows_are_of_those_who_are_there() -> None:
-    frame = small(**CHURN, topology="complete").run()
+    frame = small(**CHURN, topology="complete").run().records
     there = {r: frame.filter(pl.col("round") == r)["node"].to_list() for r in range(7)}
     assert there[0] == there[1] == [0, 1, 2, 3]
     assert there[2] == [0, 1, 2, 3, 5]
@@ -169,7 +169,7 @@ def test_distances_are_among_those_who_are_there() -> None:
 def test_resume_in_the_middle_of_it(engine: Any, round: int, tmp_path: Path) -> None:
     experiment = small(**CHURN, links=0.7, outage=3, presence=0.8, absence=4, engine=engine, keep_optimiser=True)
     interrupted(experiment, tmp_path / "x", round)
-    assert_same(runner.resume(tmp_path / "x"), experiment.run())
+    assert_same(runner.resume(tmp_path / "x").records, experiment.run().records)
 
 
 class TestGain:

@@ -79,7 +79,7 @@ def test_peers_over_sockets_find_the_same_and_start_from_it(tmp_path: Path) -> N
         return given, await together(list(given))
 
     given, rows = asyncio.run(scene())
-    simulated = Experiment(**SMALL, engine="memory").run().sort("round", "node")
+    simulated = Experiment(**SMALL, engine="memory").run().records.sort("round", "node")
     np.testing.assert_allclose(rows["test_loss"], simulated["test_loss"], rtol=1e-4)
     gains = {float(a.job.gains[a.node]) for a in given}
     assert len(gains) == 1  # five rounds are enough for everyone to hear everyone

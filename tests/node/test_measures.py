@@ -103,7 +103,10 @@ def test_measures_asked_for_come_back_from_the_configuration_file(tmp_path: Path
 
 
 def test_nothing_is_written_or_kept_unless_asked_for(tmp_path: Path) -> None:
-    plain, measured = small(rounds=2).run(tmp_path / "x"), small(rounds=2, measures=ALL).run(tmp_path / "y")
+    plain, measured = (
+        small(rounds=2).run(tmp_path / "x").records,
+        small(rounds=2, measures=ALL).run(tmp_path / "y").records,
+    )
     assert not list(tmp_path.glob("x/**/*measures*"))
     assert_frame_equal(*(f.drop(c for c in f.columns if c.endswith("_seconds")) for f in (plain, measured)))
     with pytest.raises(RunError, match=r"has no measures.*--measures"):

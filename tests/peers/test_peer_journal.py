@@ -129,7 +129,7 @@ def test_collected_peers_have_one_journal(tmp_path: Path) -> None:
 
 def test_a_fleet_has_the_runners_events_and_those_of_its_peers(tmp_path: Path) -> None:
     noted = Noted()
-    frame = Experiment(**TINY, engine={"name": "peer", "wait": 30.0}).run(tmp_path / "x", [noted])
+    frame = Experiment(**TINY, engine={"name": "peer", "wait": 30.0}).run(tmp_path / "x", [noted]).records
     found = records.events(tmp_path / "x")
     own = [e for e in found if "peer" not in e.data]
     assert [(e.name, e.job) for e in own if e.name in ("begin", "end")] == [

@@ -305,7 +305,7 @@ def test_processes_that_are_killed_and_frozen_come_back(tmp_path: Path) -> None:
             os.kill(frozen.pop(), signal.SIGCONT)
 
     try:
-        rows = experiment.run(tmp_path / "x", [SimpleNamespace(event=watch)])
+        rows = experiment.run(tmp_path / "x", [SimpleNamespace(event=watch)]).records
     finally:
         for pid in frozen:
             with suppress(ProcessLookupError):

@@ -302,7 +302,7 @@ def test_nodes_learn_classes_that_they_never_saw() -> None:
         "engine": LOOP,
     }
     desa = {"use": "desa", "protocol": {"name": "desa", "ipc": 5, "steps": 30, "width": 16}}
-    frame = Experiment(**settings, methods={"isolation": {"use": "isolation"}, "desa": desa}).run()
+    frame = Experiment(**settings, methods={"isolation": {"use": "isolation"}, "desa": desa}).run().records
     last = frame.filter(pl.col("round") == 6)
     alone, together = (last.filter(pl.col("method") == m)["test_accuracy"] for m in ("isolation", "desa"))
     assert alone.max() < 0.45  # type: ignore[operator]

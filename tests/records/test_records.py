@@ -64,7 +64,7 @@ def assert_measured(job: Job, frame: pl.DataFrame, matrix: Tensor) -> None:
 
 
 def test_columns_and_their_types() -> None:
-    frame = small(rounds=2, seeds="0-1", methods=["decavg", "isolation"]).run()
+    frame = small(rounds=2, seeds="0-1", methods=["decavg", "isolation"]).run().records
     assert dict(frame.schema) == records.schema()
     assert list(records.schema())[:4] == ["method", "seed", "round", "node"]
     assert len(frame) == 2 * 2 * 3 * SMALL["nodes"]
@@ -121,7 +121,7 @@ def test_bytes_are_degree_times_message_times_rounds(settings: dict[str, Any], w
     (resolved,) = experiment.resolved.values()
     degree = pl.DataFrame({"node": np.arange(6), "degree": build(resolved, load_samples(resolved), 0).graph(1).degree})
     assert degree["degree"].n_unique() > 1
-    frame = experiment.run().join(degree, on="node")
+    frame = experiment.run().records.join(degree, on="node")
     rounds = pl.col("round") + pl.when(pl.col("round") > 0).then(exchanges).otherwise(0)
     wanted = frame.select((pl.col("degree") * 4 * words * rounds).cast(pl.Int64).alias("x"))["x"]
     assert frame["sent_bytes"].to_list() == wanted.to_list()
@@ -129,7 +129,7 @@ def test_bytes_are_degree_times_message_times_rounds(settings: dict[str, Any], w
 
 
 def test_what_is_sent_is_received_when_links_and_nodes_fail() -> None:
-    frame = small(links=0.5, presence=0.8, topology="complete", rounds=8).run()
+    frame = small(links=0.5, presence=0.8, topology="complete", rounds=8).run().records
     totals = frame.group_by("round").agg(pl.sum("sent_bytes", "received_bytes"))
     assert totals["sent_bytes"].to_list() == totals["received_bytes"].to_list()
     last = frame.filter(pl.col("round") == 8)
@@ -138,17 +138,17 @@ def test_what_is_sent_is_received_when_links_and_nodes_fail() -> None:
 
 
 def test_batches_are_counted() -> None:
-    frame = small(batches=3).run()
+    frame = small(batches=3).run().records
     assert (frame["batches"] == 3 * frame["round"]).all()
     skewed = small(batches=None, epochs=2, partition={"name": "dirichlet", "alpha": 0.3, "min_samples": 5})
     (resolved,) = skewed.resolved.values()
     sizes = [len(t) for t in build(resolved, load_samples(resolved), 0).roster.train]
-    last = skewed.run().filter(pl.col("round") == SMALL["rounds"]).sort("node")
+    last = skewed.run().records.filter(pl.col("round") == SMALL["rounds"]).sort("node")
     assert last["batches"].to_list() == [SMALL["rounds"] * 2 * -(-n // 8) for n in sizes]
 
 
 def test_totals_never_shrink() -> None:
-    frame = small(methods=["dechw"]).run().sort("node", "round")
+    frame = small(methods=["dechw"]).run().records.sort("node", "round")
     for name in ("sent_bytes", "received_bytes", "batches", "train_seconds", "merge_seconds", "evaluate_seconds"):
         steps = frame.select(pl.col(name).diff().over("node"))[name].drop_nulls()
         assert len(steps) == SMALL["nodes"] * SMALL["rounds"]
@@ -156,13 +156,13 @@ def test_totals_never_shrink() -> None:
 
 
 def test_without_validation_data_nothing_is_said_of_it() -> None:
-    frame = small(rounds=1, validation=0.0).run()
+    frame = small(rounds=1, validation=0.0).run().records
     assert frame["validation_accuracy"].null_count() == len(frame)
     assert frame["test_accuracy"].null_count() == 0
 
 
 def test_the_centralised_bound_is_one_node_with_all_the_data() -> None:
-    frame = small(rounds=2, batches=None, epochs=1, methods=["centralised"]).run()
+    frame = small(rounds=2, batches=None, epochs=1, methods=["centralised"]).run().records
     assert set(frame["node"]) == {0}
     assert frame.filter(pl.col("round") == 2)["batches"].item() == 2 * -(-240 // 8)
     assert frame["sent_bytes"].sum() == 0
@@ -170,19 +170,19 @@ def test_the_centralised_bound_is_one_node_with_all_the_data() -> None:
 
 def test_the_same_configuration_gives_the_same_records() -> None:
     experiment = small(methods=["decavg", "dechw"], links=0.7, seeds="0-1", momentum=0.5, keep_optimiser=True)
-    assert_same(experiment.run(), experiment.run())
+    assert_same(experiment.run().records, experiment.run().records)
 
 
 def test_seeds_differ() -> None:
-    frame = timeless(small(seeds="0-1").run())
+    frame = timeless(small(seeds="0-1").run().records)
     first, second = (frame.filter(pl.col("seed") == s).drop("seed") for s in (0, 1))
     for name in ("test_loss", "consensus_distance"):
         assert (first[name] != second[name]).all()
 
 
 def test_a_job_does_not_depend_on_its_company(tmp_path: Path) -> None:
-    together = small(methods=["dechw", "gain-decavg", "decavg"], seeds="0-1").run(tmp_path / "together")
-    alone = small(methods=["gain-decavg"], seeds=1).run()
+    together = small(methods=["dechw", "gain-decavg", "decavg"], seeds="0-1").run(tmp_path / "together").records
+    alone = small(methods=["gain-decavg"], seeds=1).run().records
     assert_same(together.filter((pl.col("method") == "gain-decavg") & (pl.col("seed") == 1)), alone)
 
 
@@ -192,7 +192,7 @@ def test_a_job_does_not_depend_on_its_company(tmp_path: Path) -> None:
 def test_a_run_directory(tmp_path: Path) -> None:
     out = tmp_path / "runs" / "x"
     experiment = small(rounds=2, methods=["decavg", "isolation"])
-    frame = experiment.run(out)
+    frame = experiment.run(out).records
     assert sorted(p.name for p in out.iterdir()) == [
         "config.toml",
         "environment.json",
@@ -207,7 +207,7 @@ def test_a_run_directory(tmp_path: Path) -> None:
     ]
     assert_frame_equal(pl.read_parquet(out / "records.parquet"), frame)
     assert_frame_equal(records.load(out), frame)
-    assert_same(frame, experiment.run())
+    assert_same(frame, experiment.run().records)
     kept = records.configuration(out)
     assert {k: m.model_dump() for k, m in kept.resolved.items()} == {
         k: m.model_dump() for k, m in experiment.resolved.items()
@@ -220,16 +220,16 @@ def test_a_run_directory(tmp_path: Path) -> None:
 def test_methods_with_names_alike_keep_apart(tmp_path: Path) -> None:
     names = ["a/b", "a_b", "a b", "..", "ü.%"]
     experiment = small(rounds=1, methods={name: {"rule": "isolation"} for name in names})
-    frame = experiment.run(tmp_path / "x")
+    frame = experiment.run(tmp_path / "x").records
     assert sorted(frame["method"].unique()) == sorted(names)
     assert len(list((tmp_path / "x" / "jobs").iterdir())) == len(names)
-    assert_same(frame, experiment.run())
+    assert_same(frame, experiment.run().records)
 
 
 def test_a_run_that_failed_keeps_whichever_records_go_further(tmp_path: Path) -> None:
     folder = records.RunFolder(tmp_path)
     folder.create(small())
-    whole = small().run()
+    whole = small().run().records
     early, late = (whole.filter(pl.col("round") <= r) for r in (2, 4))
     folder.checkpoint("decavg", 0, 2, {"x": torch.zeros(1)}, early, {})
     folder.keep_rows("decavg", 0, late)
@@ -260,7 +260,7 @@ def test_a_run_begun_by_a_process_that_died_at_once_can_be_resumed(tmp_path: Pat
     (tmp_path / "environment.json").unlink()
     (tmp_path / ".records.parquet.new").write_bytes(b"half")
     assert records.environment(tmp_path) == {}
-    assert_same(runner.resume(tmp_path), small(rounds=2).run())
+    assert_same(runner.resume(tmp_path).records, small(rounds=2).run().records)
     assert records.environment(tmp_path)["jobs"].keys() == {"decavg-0"}
     assert not list(tmp_path.glob(".*"))
 

@@ -25,7 +25,7 @@ def told(folder: Path) -> list[tuple[str, Any]]:
 def test_every_event_is_there_once_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CheckpointClock, "due", lambda self: True)
     noted = Noted()
-    frame = small(rounds=3, evaluate=2).run(tmp_path / "x", [noted])
+    frame = small(rounds=3, evaluate=2).run(tmp_path / "x", [noted]).records
     assert told(tmp_path / "x") == [
         ("begin", None),
         ("begin", 0),
@@ -62,7 +62,7 @@ def test_faults_name_who_is_down_and_the_exchange_lists_what_went_through(
     tmp_path: Path, engine: dict[str, Any]
 ) -> None:
     experiment = small(links=0.6, presence=0.8, leaves={"5": 4}, engine=engine, evaluate=6)
-    frame = experiment.run(tmp_path / "x")
+    frame = experiment.run(tmp_path / "x").records
     faults = [e for e in records.events(tmp_path / "x") if e.name == "fault"]
     assert all(5 in e["nodes"] for e in faults if e["round"] >= 4)
     assert any(e["links"] for e in faults)
@@ -103,7 +103,7 @@ def test_an_interrupted_run_says_so_until_it_goes_on(tmp_path: Path, monkeypatch
 def test_a_job_that_diverges_ends_so_and_the_others_well(tmp_path: Path) -> None:
     wild = {"rule": "decavg", "optimiser": {"name": "sgd", "lr": 1e30}}
     experiment = small(methods={"wild": wild, "calm": {"rule": "decavg"}}, rounds=2)
-    for act in (lambda: experiment.run(tmp_path / "x"), lambda: runner.resume(tmp_path / "x")):
+    for act in (lambda: experiment.run(tmp_path / "x").records, lambda: runner.resume(tmp_path / "x").records):
         with pytest.raises(DivergedError):
             act()
         ends = {e.job: e for e in records.events(tmp_path / "x") if e.name == "end"}
@@ -182,8 +182,8 @@ def test_an_observer_that_raises_is_told_no_more_and_spoils_nothing(tmp_path: Pa
         raise TypeError("a slip of the pen")
 
     noted = Noted()
-    frame = small().run(tmp_path / "x", [At(2, slip), noted])
-    assert_same(frame, small().run())
+    frame = small().run(tmp_path / "x", [At(2, slip), noted]).records
+    assert_same(frame, small().run().records)
     (warning,) = noted.named("warning")
     assert "At failed and is told no more (TypeError: a slip of the pen)" in warning["text"]
     assert [e["round"] for e in noted.named("round")] == [1, 2, 3, 4, 5, 6]

@@ -32,7 +32,11 @@ def accuracy(frame: pl.DataFrame, method: str, round: int) -> pl.Series:
 
 def test_together_nodes_learn_what_none_of_them_could_alone() -> None:
     methods = ["isolation", "decavg", "centralised"]
-    frame = Experiment(**SKEWED, rounds=16, evaluate=16, model={"name": "mlp", "sizes": [48]}, methods=methods).run()
+    frame = (
+        Experiment(**SKEWED, rounds=16, evaluate=16, model={"name": "mlp", "sizes": [48]}, methods=methods)
+        .run()
+        .records
+    )
     for method in methods:
         assert accuracy(frame, method, 0).max() < 0.3
     alone, together, bound = (accuracy(frame, method, 16) for method in methods)
@@ -46,6 +50,10 @@ def test_together_nodes_learn_what_none_of_them_could_alone() -> None:
 
 def test_the_gain_makes_an_uncoordinated_start_learn_early() -> None:
     methods = ["dechetero", "gain-decavg"]
-    frame = Experiment(**SKEWED, rounds=5, evaluate=5, model={"name": "mlp", "sizes": [64, 32]}, methods=methods).run()
+    frame = (
+        Experiment(**SKEWED, rounds=5, evaluate=5, model={"name": "mlp", "sizes": [64, 32]}, methods=methods)
+        .run()
+        .records
+    )
     assert accuracy(frame, "gain-decavg", 5).mean() > accuracy(frame, "dechetero", 5).mean() + 0.3
     assert accuracy(frame, "gain-decavg", 5).mean() > 0.5

@@ -102,7 +102,7 @@ def test_a_run_killed_again_and_again_ends_as_if_nothing_had_happened(
     assert [code for _, code in ends] == [-signal.SIGKILL] * len(moments)
     assert ends[-1][0] < 2000
     monkeypatch.setattr(CheckpointClock, "due", lambda self: True)
-    assert_same(runner.resume(tmp_path / "x"), small(**settings).run(tmp_path / "straight"))
+    assert_same(runner.resume(tmp_path / "x").records, small(**settings).run(tmp_path / "straight").records)
     assert happened(tmp_path / "x") == happened(tmp_path / "straight")
     left = [p.name for p in tmp_path.glob("x/**/*") if p.name.startswith((".", "making", "round"))]
     assert left == []
@@ -112,7 +112,7 @@ def test_a_run_killed_again_and_again_ends_as_if_nothing_had_happened(
 def test_other_protocols_resume_too(tmp_path: Path, protocol: str) -> None:
     experiment = small(protocol=light(protocol), topology="complete", presence=0.8, evaluate=2)
     interrupted(experiment, tmp_path / "x")
-    assert_same(runner.resume(tmp_path / "x"), experiment.run())
+    assert_same(runner.resume(tmp_path / "x").records, experiment.run().records)
 
 
 def test_worker_processes_do_not_outlive_a_killed_run_which_resumes_with_workers(tmp_path: Path) -> None:
@@ -124,9 +124,9 @@ def test_worker_processes_do_not_outlive_a_killed_run_which_resumes_with_workers
     assert len(workers) == 1
     assert until(lambda: not any(map(alive, workers)))
     before = set(multiprocessing.active_children())
-    resumed = runner.resume(tmp_path / "x")
+    resumed = runner.resume(tmp_path / "x").records
     assert records.environment(tmp_path / "x")["jobs"]["dechw-0"]["workers"] == 2
-    assert_same(resumed, small(**settings).run())
+    assert_same(resumed, small(**settings).run().records)
     assert until(lambda: set(multiprocessing.active_children()) <= before)
 
 
@@ -141,7 +141,7 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> Non
     assert set(records.load(out)["round"]) == {0, 1, 2, 3}
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     noted = Noted()
-    assert_same(runner.resume(out, [noted]), small(seeds="0-1").run())
+    assert_same(runner.resume(out, [noted]).records, small(seeds="0-1").run().records)
     assert [e["round"] for e in noted.named("begin") if e.job] == [3, 0]
     assert [e["round"] for e in noted.named("round")] == [4, 5, 6, 1, 2, 3, 4, 5, 6]
 
@@ -153,7 +153,7 @@ def test_a_run_can_be_interrupted_after_every_round(tmp_path: Path) -> None:
     for number in (2, 3):
         with pytest.raises(runner.Interrupted):
             runner.resume(tmp_path / "x", [At(number, interrupt, "dechw")])
-    assert_same(runner.resume(tmp_path / "x"), experiment.run())
+    assert_same(runner.resume(tmp_path / "x").records, experiment.run().records)
 
 
 def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
@@ -167,11 +167,11 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
         runner.run(small(), tmp_path / "x", [At(3, twice), noted])
     assert len(noted.named("warning")) == 1
     assert not list(tmp_path.glob("x/jobs/*/round-*"))
-    assert_same(runner.resume(tmp_path / "x"), small().run())
+    assert_same(runner.resume(tmp_path / "x").records, small().run().records)
 
 
 def test_ctrl_c_in_the_very_last_round_loses_nothing_and_is_no_interruption(tmp_path: Path) -> None:
-    assert_same(runner.run(small(), tmp_path / "x", [At(6, interrupt)]), small().run())
+    assert_same(runner.run(small(), tmp_path / "x", [At(6, interrupt)]).records, small().run().records)
 
 
 def test_ctrl_c_between_two_jobs_keeps_the_first(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_ctrl_c_between_two_jobs_keeps_the_first(tmp_path: Path) -> None:
         runner.run(experiment, tmp_path / "x", [At(6, interrupt)])
     assert records.RunFolder(tmp_path / "x").finished("decavg", 0)
     assert set(records.load(tmp_path / "x")["method"]) == {"decavg"}
-    assert_same(runner.resume(tmp_path / "x"), experiment.run())
+    assert_same(runner.resume(tmp_path / "x").records, experiment.run().records)
 
 
 def test_ctrl_c_while_data_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ def test_ctrl_c_while_data_are_loaded(tmp_path: Path, monkeypatch: pytest.Monkey
         with pytest.raises(runner.Interrupted, match="coterie resume"):
             runner.run(small(), tmp_path / "x", [noted])
     assert noted.closed == 1
-    assert_same(runner.resume(tmp_path / "x"), small().run())
+    assert_same(runner.resume(tmp_path / "x").records, small().run().records)
 
 
 def test_without_a_folder_an_interruption_says_that_nothing_was_written() -> None:
@@ -200,10 +200,10 @@ def test_without_a_folder_an_interruption_says_that_nothing_was_written() -> Non
 
 def test_a_run_in_a_thread_leaves_signals_alone(tmp_path: Path) -> None:
     frames: list[pl.DataFrame] = []
-    thread = threading.Thread(target=lambda: frames.append(small().run(tmp_path / "x")))
+    thread = threading.Thread(target=lambda: frames.append(small().run(tmp_path / "x").records))
     thread.start()
     thread.join()
-    assert_same(frames[0], small().run())
+    assert_same(frames[0], small().run().records)
 
 
 def test_the_command_line_stops_on_ctrl_c_with_130(tmp_path: Path) -> None:
@@ -232,10 +232,10 @@ def test_the_command_line_stops_on_ctrl_c_with_130(tmp_path: Path) -> None:
 
 
 def test_a_finished_run_gives_its_records_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    frame = small().run(tmp_path / "x")
+    frame = small().run(tmp_path / "x").records
     monkeypatch.setattr(runner, "load_samples", lambda _: pytest.fail("data were loaded"))
     (tmp_path / "x" / "records.parquet").unlink()
-    resumed = runner.resume(tmp_path / "x")
+    resumed = runner.resume(tmp_path / "x").records
     assert resumed.equals(frame)
     assert records.load(tmp_path / "x").equals(frame)
 
@@ -256,14 +256,14 @@ def test_checkpoints_are_written_now_and_then(tmp_path: Path, monkeypatch: pytes
 def test_the_plan_is_kept_whatever_would_be_chosen_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTERIE_CACHE", str(tmp_path / "cache"))
     experiment = small(engine={**LOOP, "mode": "auto"})
-    unbroken = experiment.run(tmp_path / "unbroken")
+    unbroken = experiment.run(tmp_path / "unbroken").records
     plan = records.environment(tmp_path / "unbroken")["jobs"]["decavg-0"]
     interrupted(experiment, tmp_path / "x")
     (memory,) = (tmp_path / "cache").glob("modes-*.json")
     known = json.loads(memory.read_text())
     other = 0 if plan["modes"][0]["stack"] else 3
     memory.write_text(json.dumps({key: value if "stackable" in key else other for key, value in known.items()}))
-    assert_same(runner.resume(tmp_path / "x"), unbroken)
+    assert_same(runner.resume(tmp_path / "x").records, unbroken)
     assert records.environment(tmp_path / "x")["jobs"]["decavg-0"] == plan
     experiment.model_copy(update={"rounds": 1}).run(tmp_path / "new")
     assert records.environment(tmp_path / "new")["jobs"]["decavg-0"] != plan
@@ -273,7 +273,7 @@ def test_stacked_runs_resume_exactly(tmp_path: Path) -> None:
     engine = {**LOOP, "mode": "stack", "chunk": 4}
     experiment = small(engine=engine, batches=None, epochs=1, partition={"name": "dirichlet", "min_samples": 5})
     interrupted(experiment, tmp_path / "x")
-    assert_same(runner.resume(tmp_path / "x"), experiment.run())
+    assert_same(runner.resume(tmp_path / "x").records, experiment.run().records)
     plan = {"workers": 1, "modes": [{"stack": True, "chunk": 4}]}
     assert records.environment(tmp_path / "x")["jobs"]["decavg-0"] == plan
 
@@ -282,7 +282,7 @@ def test_mixed_models_resume_exactly(tmp_path: Path) -> None:
     convolution = {"name": "cnn", "channels": [2], "kernel": 3, "norm": "batch"}
     experiment = small(model=[{"name": "mlp", "sizes": [8]}, convolution])
     interrupted(experiment, tmp_path / "x")
-    assert_same(runner.resume(tmp_path / "x"), experiment.run())
+    assert_same(runner.resume(tmp_path / "x").records, experiment.run().records)
 
 
 def test_a_run_under_way_cannot_be_resumed_by_another(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_a_run_under_way_cannot_be_resumed_by_another(tmp_path: Path) -> None:
             runner.resume(tmp_path / "x")
         complaints.append(str(caught.value))
 
-    frame = runner.run(small(), tmp_path / "x", [At(3, meddle)])
+    frame = runner.run(small(), tmp_path / "x", [At(3, meddle)]).records
     assert "is being run by another process" in complaints[0]
-    assert_same(frame, small().run())
+    assert_same(frame, small().run().records)
     assert len(timeless(frame)) == SMALL["nodes"] * (SMALL["rounds"] + 1)

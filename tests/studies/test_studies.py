@@ -70,7 +70,7 @@ def shortened(exhibit: Exhibit, cache: dict[str, pl.DataFrame], folder: Path) ->
         key = small.to_toml()
         if key not in cache:
             out = folder / f"run-{len(cache)}"
-            cache[key] = runner.run(small, out)
+            cache[key] = runner.run(small, out).records
             cache[f"{key} measures"] = records.measures(out) if small.measures else pl.DataFrame()
         found[name] = cache[key]
         if small.measures:

@@ -172,7 +172,7 @@ def _running(tokens: list[str], about: str) -> tuple[Callable[..., int], list[st
             folder = _fresh(Path(file).stem if file else named)
         from coterie.runs import runner
 
-        return _watch(Path(folder), experiment, lambda observers: runner.run(experiment, folder, observers))
+        return _watch(Path(folder), experiment, lambda observers: runner.run(experiment, folder, observers).records)
 
     file = flags.positional("file", "a TOML file with settings (else the default experiment)", None)
     return flags.command(run, about, [file], known), typed
@@ -225,7 +225,9 @@ def resume(folder: Annotated[str, Parameter(help="a run directory, such as runs/
     from coterie import records
     from coterie.runs import runner
 
-    return _watch(Path(folder), records.configuration(folder), lambda observers: runner.resume(folder, observers))
+    return _watch(
+        Path(folder), records.configuration(folder), lambda observers: runner.resume(folder, observers).records
+    )
 
 
 def compare(folder: Annotated[str, Parameter(help="a run directory")], /, *more: Annotated[str, FOLDERS]) -> int:
@@ -281,6 +283,23 @@ def _labelled(folders: Sequence[str | Path]) -> dict[str, str | Path]:
     """Labels of runs: the folder's name, or its path where names coincide."""
     names = [Path(f).resolve().name for f in folders]
     return dict(zip(names if len(set(names)) == len(names) else map(str, folders), folders, strict=True))
+
+
+def export(
+    folder: Annotated[str, Parameter(help="a run directory, such as runs/default-1")],
+    file: Annotated[str, Parameter(help="where to write it, such as model.safetensors")],
+    /,
+    *,
+    method: Annotated[str | None, Parameter(help="which method, if there are several")] = None,
+    seed: Annotated[int | None, Parameter(help="which seed, if there are several")] = None,
+    node: Annotated[int, Parameter(help="whose model")] = 0,
+) -> int:
+    """Write a trained model of a run as named tensors, for PyTorch without Coterie."""
+    from coterie.runs.run import Run
+
+    said = Run.open(folder).models(method, seed)[node].export(Path(file))
+    print_paths({"model": file, "is": said["model"], "of": f"{said['method']}, seed {said['seed']}, node {node}"})
+    return 0
 
 
 def list_parts(
@@ -367,6 +386,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "resume": resume,
     "compare": compare,
     "plot": plot,
+    "export": export,
     "list": list_parts,
     "show": show,
     "graph": _stub(GRAPH),

@@ -113,7 +113,7 @@ class RunFolder:
             return Models.read(folder / MODELS, **about)
         found = [Models.read(path, **about) for path in sorted(folder.glob("peers/*/state.safetensors"))]
         if not found:
-            cure = "Models are kept when a job has finished, unless keep_models is false: `coterie resume` goes on with a run."
+            cure = "They are kept when a job has finished, unless keep_models is false: `coterie resume` goes on."
             raise RunError(f"{self.path} has no models of {method}, seed {seed}", cure=cure)
         return Models(pair for models in found for pair in models.items())
 

@@ -76,15 +76,14 @@ class Curve(NamedTuple):
         return cls(x, mean, none, none)
 
 
-def plot_accuracy(
+def accuracy_figure(
     records: pl.DataFrame,
-    path: Path,
     x: X = "round",
     column: str = "test_accuracy",
     log_x: bool = False,
     reference: str = REFERENCE,
-) -> Path:
-    """Draw the mean over nodes of a column against rounds, bytes or batches, one line per method.
+) -> Figure:
+    """The mean over nodes of a column against rounds, bytes or batches, one line per method.
 
     The band is the 95 % confidence interval over seeds or, where every method has one seed, the middle 80 % of nodes.
     The reference method is a dashed line at its last value; a method that never moves along x (it sends nothing) is a
@@ -116,6 +115,20 @@ def plot_accuracy(
         axes.set_ylabel(f"{name}, mean over nodes")
         axes.grid(axis="y", color=FAINT, linewidth=0.7)
         _legend(axes, {_label(m): float(c.mean[-1]) for m, c in curves.items()}, best_low="accuracy" not in column)
+        return figure
+
+
+def plot_accuracy(
+    records: pl.DataFrame,
+    path: Path,
+    x: X = "round",
+    column: str = "test_accuracy",
+    log_x: bool = False,
+    reference: str = REFERENCE,
+) -> Path:
+    """Draw `accuracy_figure` to a file."""
+    figure = accuracy_figure(records, x, column, log_x, reference)
+    with mpl.rc_context(LOOK):
         return save(figure, path)
 
 

@@ -19,6 +19,7 @@ from coterie.job import Samples
 from coterie.records import Channel, Journal, Observer
 from coterie.records.models import Models
 from coterie.runs.gossip import with_estimated_gains
+from coterie.runs.run import Run
 from coterie.version import __version__
 
 JobKey = tuple[str, int]
@@ -33,23 +34,24 @@ class Interrupted(CoterieError):
         super().__init__("interrupted", cure=cure)
 
 
-def run(experiment: Configuration, out: str | Path | None = None, observers: Sequence[Observer] = ()) -> pl.DataFrame:
-    """Run an experiment from the beginning; records are returned, and written to `out` if named."""
+def run(experiment: Configuration, out: str | Path | None = None, observers: Sequence[Observer] = ()) -> Run:
+    """Run an experiment from the beginning; what it brought, also written to `out` if named."""
     folder = None
     if out is not None:
         folder = records.RunFolder(out)
         folder.create(experiment)
     try:
-        return _Runner(experiment, folder, observers).go()
+        runner = _Runner(experiment, folder, observers)
+        return Run(runner.go(), folder.path if folder else None, runner.models)
     except (ConfigError, DataError, GraphError):
         if folder:  # the same folder may be named again once the setting is mended
             folder.discard()
         raise
 
 
-def resume(out: str | Path, observers: Sequence[Observer] = ()) -> pl.DataFrame:
+def resume(out: str | Path, observers: Sequence[Observer] = ()) -> Run:
     """Go on with a run: finished jobs are kept, the one under way goes on from its checkpoint."""
-    return _Runner(records.configuration(out), records.RunFolder(out), observers).go()
+    return Run(_Runner(records.configuration(out), records.RunFolder(out), observers).go(), Path(out))
 
 
 class _Runner:
