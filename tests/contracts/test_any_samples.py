@@ -129,7 +129,7 @@ def test_an_interrupted_run_goes_on_with_the_same_metrics(tmp_path: Path) -> Non
     settings = {"nodes": 3, "rounds": 4, "topology": "ring", "engine": LOOP, "evaluate": 1, **WORLDS["vectors"]}
     straight = Experiment(**settings).run().records
     with pytest.raises(runner.Interrupted):
-        runner.run(Experiment(**settings), tmp_path / "run", At(2, interrupt, "dechw"))
+        runner.run(Experiment(**settings), tmp_path / "run", [At(2, interrupt, "dechw")])
     assert_same(runner.resume(tmp_path / "run").records, straight)
 
 
@@ -151,6 +151,14 @@ def test_a_peers_model_comes_out_as_a_module(world: str, tmp_path: Path) -> None
     samples, (model,) = given[1].job.samples, Models.read(given[1].folder / CHECKPOINT).values()
     x, y = samples.inputs(torch.arange(5), test=True), samples.targets(torch.arange(5), test=True)
     assert model.module()(x).shape[: y.dim()] == y.shape
+
+
+@pytest.mark.parametrize("engine", [LOOP, {"name": "memory"}], ids=["local", "memory"])
+def test_the_models_of_a_run_come_out_as_modules(engine: dict[str, Any], tmp_path: Path) -> None:
+    settings = {"nodes": 2, "rounds": 1, "batches": 1, "topology": "complete", **WORLDS["vectors"]}
+    Experiment(**settings, engine=engine).run(tmp_path / "run")
+    model = records.RunFolder(tmp_path / "run").models("dechw", 0)[1].module()
+    assert model(torch.zeros(4, 5)).shape == (4, 3)
 
 
 @pytest.mark.parametrize("objective", ["squared_error", mine("absolute")])

@@ -78,7 +78,7 @@ class Population(StepwiseSession):
             measured = beside(job, len(nodes), width, self._share)
             self.groups.append(Group(matrix, integers, out, state, kept, squares, mode, **measured))
             self.layouts.append(architecture.layout)
-            about = roster.models[g], job.samples.shape, job.samples.classes
+            about = roster.models[g], job.samples.shape, job.samples.answers
             self._described.append(Description.of(architecture, *about))
         self.pool.all("open", roster, self.groups)
         self.gauges = Gauges(job, self.layouts, self.groups, self.pool, self.ledger)
@@ -115,7 +115,8 @@ class Population(StepwiseSession):
         steps = np.sort(steps)[::-1]
         mode, workers = self.groups[g].mode, self.pool.workers
         size = min(mode.chunk, -(-len(rows) // workers)) if mode.stack else 1
-        load, dealt = np.zeros(workers), [[] for _ in range(workers)]  # type: ignore[var-annotated]
+        load = np.zeros(workers)
+        dealt: list[list[Indices]] = [[] for _ in range(workers)]
         for start in range(0, len(rows), size):
             worker = int(load.argmin())
             load[worker] += steps[start] * len(rows[start : start + size])

@@ -108,7 +108,7 @@ class MemorySession(StepwiseSession):
     @property
     def descriptions(self) -> dict[int, Description]:
         trainers = {peer.trainer.group: peer.trainer for peer in self.peers.values()}
-        about = self.job.samples.shape, self.job.samples.classes
+        about = self.job.samples.shape, self.job.samples.answers
         models = self.job.roster.models
         return {g: Description.of(t.architecture, models[g], *about) for g, t in sorted(trainers.items())}
 
