@@ -1,9 +1,11 @@
 """Runs that take a moment, and what tests of runs do with them."""
 
+import contextlib
 import errno
 import os
+import resource
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +96,17 @@ def interrupt() -> None:
 def no_space(*_: Any, **__: Any) -> None:
     """What a full disk says to every write."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@contextlib.contextmanager
+def files_no_longer_than(size: int) -> Iterator[None]:
+    """No file may grow beyond this: of a line that would, the system writes a part."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def interrupted(experiment: Experiment, out: Path, round: int = 3) -> Path:

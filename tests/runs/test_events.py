@@ -1,5 +1,6 @@
 """What a run tells while it runs: every event once and in order, in its journal and to its observers."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -15,7 +16,7 @@ from coterie.engines import CheckpointClock
 from coterie.errors import DivergedError, RunError
 from coterie.records import Event
 from coterie.runs import runner
-from small import LOOP, At, Noted, assert_same, happened, interrupt, interrupted, small
+from small import LOOP, At, Noted, assert_same, files_no_longer_than, happened, interrupt, interrupted, small
 
 
 def told(folder: Path) -> list[tuple[str, Any]]:
@@ -141,17 +142,17 @@ def test_a_worker_that_dies_is_in_the_journal_and_nothing_is_lost(
     assert happened(out) == happened(tmp_path / "straight")
 
 
-def test_a_full_disk_ends_a_run_that_says_so_to_those_who_still_listen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(self: records.Journal, line: bytes) -> None:
-        raise OSError(28, "full")
+def test_a_run_whose_journal_cannot_grow_ends_and_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
+    noted, limits = Noted(), contextlib.ExitStack()
 
-    noted = Noted()
-    with monkeypatch.context() as patch:
-        fill = At(3, lambda: patch.setattr(records.Journal, "_append", full))
-        with pytest.raises(RunError, match="the disk is full"):
-            runner.run(small(), tmp_path / "x", [fill, noted])
+    def fill() -> None:
+        size = (tmp_path / "x" / "journal.jsonl").stat().st_size
+        limits.enter_context(files_no_longer_than(size + 100))
+
+    with limits, pytest.raises(RunError, match="cannot write to"):
+        runner.run(small(), tmp_path / "x", [At(3, fill), noted])
+    assert told(tmp_path / "x")[-1] == ("round", 3)
+    assert noted.closed == 1
     runner.resume(tmp_path / "x")
     small().run(tmp_path / "straight")
     assert happened(tmp_path / "x") == happened(tmp_path / "straight")
