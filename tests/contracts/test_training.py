@@ -112,7 +112,7 @@ def test_a_script_without_a_guard_runs_once(tmp_path: Path) -> None:
 from coterie.runs.experiment import Experiment
 print("begun")
 engine = {"name": "local", "workers": 2, "mode": "loop"}
-print(Experiment(nodes=4, rounds=1, batches=1, topology="ring", engine=engine).run().height)
+print(Experiment(nodes=4, rounds=1, batches=1, topology="ring", engine=engine).run().records.height)
 """)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
