@@ -32,7 +32,7 @@ def proportional_bytes() -> int:
 
 
 def main(rule: str) -> None:
-    from _setup import Case, session
+    from _setup import Case, matrix_of, session
     from coterie.parts import Choice
 
     model = Choice("models", "mlp", {"sizes": (512, 256, 128)})
@@ -59,7 +59,7 @@ def main(rule: str) -> None:
         ours.round(number, False)
     running = False
     watcher.join()
-    matrix = ours.groups[0].matrix
+    matrix = matrix_of(ours)
     ours.close()
     print(json.dumps((peak - before - data) / (matrix.numel() * 4)))
 

@@ -14,6 +14,7 @@ from coterie.job import Job, Roster, Samples, Training
 from coterie.network.faults import Faults
 from coterie.network.graph import Graph, draw
 from coterie.network.rounds import Network
+from coterie.node.snapshot import Snapshot
 from coterie.parts import Choice
 
 
@@ -82,6 +83,11 @@ def session(case: Case, engine: Local | None = None) -> tuple[LocalSession, Job]
     made, where = (engine or Local()).open(), job(case)
     made.begin(where)
     return made, where
+
+
+def matrix_of(ours: LocalSession) -> torch.Tensor:
+    """The parameters of all nodes, which are of one architecture."""
+    return Snapshot.read(ours.snapshot()).rows[0].matrix
 
 
 def bare_loop(where: Job) -> Callable[[int], None]:

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -12,7 +13,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).parent))
 import _rules
 from _memory import peak_ratio
-from _setup import Case, bare_loop, best_of, session
+from _setup import Case, bare_loop, best_of, matrix_of, session
 from coterie.engines.local import LocalSession
 from coterie.node.merging import Exchange
 from coterie.parts import Choice
@@ -34,9 +35,9 @@ def rounds(repeats: int) -> Iterator[list[str]]:
         ours, where = session(case)
         bare = bare_loop(where)
         mine, theirs = best_of(repeats, lambda r, s=ours: s.round(r, False), bare)
-        mode = ours.groups[0].mode
+        (mode,) = ours.plan["modes"]
         ours.close()
-        how = f"stack of {mode.chunk}" if mode.stack else "loop"
+        how = f"stack of {mode['chunk']}" if mode["stack"] else "loop"
         yield [case.name, str(case.nodes), how, f"{mine / theirs:.3f}", f"{case.goal}", _met(mine / theirs, case.goal)]
 
 
@@ -49,13 +50,13 @@ def merging(repeats: int) -> Iterator[list[str]]:
                 model = MLP if nodes == 50 else Choice("models", "mlp", {"sizes": (128,) if nodes == 200 else (32,)})
                 case = Case("", model, (784,), nodes, 16, 1, rule=Choice("rules", rule), topology=topology)
                 ours, _ = session(case)
-                matrix = torch.randn_like(ours.groups[0].matrix)
+                matrix = torch.randn_like(matrix_of(ours))
                 other = torch.empty_like(matrix)
                 exchange = captured(ours)
                 copy, merge = best_of(
                     repeats,
                     lambda _, a=matrix, b=other: b.copy_(a),
-                    lambda _, s=ours, e=exchange: s.pool.all("merge", 0, e),
+                    lambda _, s=ours, e=exchange: s.workers.all("merge", 0, e),
                 )
                 ours.close()
                 ratio = merge / (reads * copy)
@@ -74,16 +75,16 @@ def merging(repeats: int) -> Iterator[list[str]]:
 def captured(ours: LocalSession) -> Exchange:
     """The exchange that a round hands to the workers."""
     caught: list[Exchange] = []
-    passing = ours.pool.all
+    passing = ours.workers.all
 
-    def watch(name: str, *args: object) -> list[object]:
+    def watch(name: str, *args: object, **doing: Any) -> list[object]:
         if name == "merge":
             caught.append(args[1])  # type: ignore[arg-type]
-        return passing(name, *args)
+        return passing(name, *args, **doing)
 
-    ours.pool.all = watch  # type: ignore[method-assign]
+    ours.workers.all = watch  # type: ignore[method-assign]
     ours.round(1, False)
-    ours.pool.all = passing  # type: ignore[method-assign]
+    ours.workers.all = passing  # type: ignore[method-assign]
     return caught[0]
 
 

@@ -198,14 +198,14 @@ class Job:
         """Who hears whom in this round, and with what weight."""
         return self.network.graph(round)
 
-    def place(self, node: int, round: int, memory: dict[str, int]) -> Place:
+    def place(self, node: int, round: int, counters: dict[str, int]) -> Place:
         """Where a node stands in this round, among those who are there."""
         graph = self.graph(round)
         near, far = graph.neighbours(node), graph.audience(node)
         if self.faults.churns:
             here = self.faults.members(round, graph.nodes)
             near, far = near[here[near]], far[here[far]]
-        return Place(node, near, far, round, self.roster.seed, memory)
+        return Place(node, near, far, round, self.roster.seed, counters)
 
 
 @dataclass

@@ -169,10 +169,10 @@ class Momentum(Lesson):
 
 @dataclass(frozen=True)
 class Twice(Protocol):
-    """Two exchanges in a round, the second before anyone trains: memory and tags of its own."""
+    """Two exchanges in a round, the second before anyone trains: counters and tags of its own."""
 
     def round(self, place: Place, rule: Rule, merge_first: bool) -> Round:
-        place.memory["rounds"] = place.memory.get("rounds", 0) + 1
+        place.counters["rounds"] = place.counters.get("rounds", 0) + 1
         for tag in ("first", "second"):
             yield Send(place.audience, tag)
             heard = yield Receive(place.neighbours, tag)

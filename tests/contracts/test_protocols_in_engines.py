@@ -49,12 +49,12 @@ def test_same_numbers_with_worker_processes(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["loop", "memory"])
-def test_a_protocols_memory_is_kept_in_snapshots(engine: str) -> None:
+def test_a_protocols_counters_are_kept_in_snapshots(engine: str) -> None:
     running, made = session(engine), job(protocol=own("Twice"))
     running.begin(made)
     running.round(1, False)
     middle = {k: v.clone() for k, v in running.snapshot().items()}
-    assert {int(v) for k, v in middle.items() if k.endswith("memory/rounds") or k.startswith("memory/")} == {1}
+    assert {int(v) for k, v in middle.items() if k.startswith("counters/")} == {1}
     running.round(2, True)
     straight = outcome(running, made)
     running.begin(made)
@@ -62,8 +62,8 @@ def test_a_protocols_memory_is_kept_in_snapshots(engine: str) -> None:
     running.round(2, True)
     resumed = outcome(running, made)
     agree(resumed, straight, 0)
-    memories = [int(v) for k, v in running.snapshot().items() if "memory/" in k]
-    assert memories == [2] * 6
+    counters = [int(v) for k, v in running.snapshot().items() if k.startswith("counters/")]
+    assert counters == [2] * 6
 
 
 class TestExercises:

@@ -33,7 +33,7 @@ def choose_mode(
     """Stack or loop, and how many rows at once: as asked, else the faster one on this machine."""
     if asked == "loop":
         return Mode(False, 1)
-    probe, share = _Probe(roster, samples, group), max(-(-len(roster.groups[group]) // workers), 1)
+    probe, each = _Probe(roster, samples, group), max(-(-len(roster.groups[group]) // workers), 1)
     known = _Known()
     if not known.recall(f"{probe.signature} stackable", probe.stackable):
         if asked == "stack":
@@ -48,13 +48,13 @@ def choose_mode(
         return Mode(True, chunk)
 
     def fastest() -> int:
-        sizes = sorted({max(1, min(share, b // (4 * probe.width))) for b in CHUNK_BYTES})
+        sizes = sorted({max(1, min(each, b // (4 * probe.width))) for b in CHUNK_BYTES})
         times = {size: probe.stacked(size) for size in sizes}
         if asked == "auto":
             times[0] = probe.looped()
         return min(times, key=lambda size: times[size])
 
-    best = known.recall(f"{probe.signature} batch {roster.training.batch_size} share {share} {asked}", fastest)
+    best = known.recall(f"{probe.signature} batch {roster.training.batch_size} share {each} {asked}", fastest)
     return Mode(best > 0, max(best, 1))
 
 

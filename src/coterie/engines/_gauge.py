@@ -1,4 +1,4 @@
-"""Measures in the simulator: what each process computes of its share of rows or columns, and how it comes together."""
+"""Measures in the simulator: what each process computes of its own rows or columns, and how it comes together."""
 
 import numpy as np
 import torch
@@ -14,17 +14,17 @@ COLUMNS = 1 << 16
 
 
 class Gauge:
-    """Measures one process's share of the rows of one architecture, one row at a time.
+    """Measures every `count`-th row of one architecture from `number` on, one row at a time.
 
     A value depends neither on how many processes there are nor on how rows are stacked.
     """
 
-    def __init__(self, rule: Rule, trainer: Trainer, group: Group, share: int, shares: int) -> None:
-        self.rule, self.trainer, self.group, self.share, self.shares = rule, trainer, group, share, shares
+    def __init__(self, rule: Rule, trainer: Trainer, group: Group, number: int, count: int) -> None:
+        self.rule, self.trainer, self.group, self.number, self.count = rule, trainer, group, number, count
         self.layout = trainer.architecture.layout
 
     def begin(self) -> None:
-        """Note where this share of the rows starts a round."""
+        """Note where this process's rows start a round."""
         for row in self._mine():
             self.steps_of(row).begin(self.trainer.params[row])
 
@@ -39,17 +39,17 @@ class Gauge:
             self.steps_of(row).after_training(self.trainer.params[row])
 
     def spread(self, rows: Indices) -> Values:
-        """σ_ap of this share of these rows, [rows, layers]."""
-        mine = rows[self.share :: self.shares].tolist()
+        """σ_ap of this process's part of these rows, [rows, layers]."""
+        mine = rows[self.number :: self.count].tolist()
         return np.array([spread(self.trainer.params[row], self.layout) for row in mine])
 
     def steps(self) -> dict[str, Values]:
-        """The steps of this share of all rows, [rows, layers] each."""
+        """The steps of this process's rows, [rows, layers] each."""
         found = [self.steps_of(row).end(self.trainer.params[row], self.layout) for row in self._mine()]
         return {name: np.array([f[name] for f in found]) for name in found[0]} if found else {}
 
     def tell(self, round: int) -> list[dict[str, float]]:
-        """What the rule tells of this share of all rows."""
+        """What the rule tells of this process's rows."""
         state = self.group.state
         told = (
             self.rule.tell(self.trainer.me(row, round), self.trainer.params[row], {k: s[row] for k, s in state.items()})
@@ -58,11 +58,11 @@ class Gauge:
         return [{name: float(value) for name, value in t.items()} for t in told]
 
     def apart(self, some: Indices) -> None:
-        """The standard deviation of each column over some rows, of this share of the columns."""
+        """The standard deviation of each column over some rows, of this process's columns."""
         params, out = [self.trainer.params[row] for row in some.tolist()], self.group.apart
         assert out is not None
         rows, width = len(params), len(out)
-        for start in range(COLUMNS * self.share, width, COLUMNS * self.shares):
+        for start in range(COLUMNS * self.number, width, COLUMNS * self.count):
             columns = slice(start, min(start + COLUMNS, width))
             mean, squares = torch.zeros_like(out[columns]), torch.zeros_like(out[columns])
             for row in params:  # row by row: a sum over a block may depend on the block
@@ -73,7 +73,7 @@ class Gauge:
             out[columns] = squares.div_(rows).sqrt_()
 
     def _mine(self) -> range:
-        return range(self.share, len(self.trainer.params), self.shares)
+        return range(self.number, len(self.trainer.params), self.count)
 
     def steps_of(self, row: int) -> Steps:
         """Where the steps of a row are noted."""

@@ -1,4 +1,4 @@
-"""The shared memory of one architecture, as the scheduler lays it out and workers see it."""
+"""The shared memory of one architecture, as `Matrices` lays it out and workers see it."""
 
 from dataclasses import dataclass
 

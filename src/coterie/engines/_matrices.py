@@ -1,219 +1,238 @@
-"""The nodes of a job in this machine's memory: their matrices, who computes what, and what is measured."""
+"""Where the numbers of all nodes are: one matrix for each architecture, in memory that all workers see."""
 
-import time
-from typing import Any, Literal
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from coterie.contract import Layout
-from coterie.engines._calibration import choose_mode
 from coterie.engines._groups import Group, Mode
-from coterie.engines._measuring import Gauges, beside
-from coterie.engines._session import StepwiseSession
-from coterie.engines._workers import Processes, Workers
+from coterie.engines._worker import Arrays, Page, packed
+from coterie.engines._workers import Workers
+from coterie.errors import during
 from coterie.initialisers import Origin
-from coterie.job import Indices, Job, Ledger
-from coterie.mail.traffic import Traffic
-from coterie.metrics import Occasion, Values
-from coterie.node.architecture import architectures
+from coterie.job import Indices, Job
+from coterie.node.architecture import Architecture, architectures
+from coterie.node.bundles import Bundle
 from coterie.node.description import Description
-from coterie.node.snapshot import Rows, Snapshot
-from coterie.processes import cores_here
+from coterie.node.snapshot import Rows
 
 
-class Population(StepwiseSession):
-    """All nodes of a job, by architecture, and the worker processes that compute for them."""
+class Models(ABC):
+    """The models of all nodes of a job: rows by architecture, wherever their numbers are.
 
-    def __init__(self, workers: int, mode: Literal["auto", "stack", "loop"], chunk: int, device: str) -> None:
-        self.pool: Workers = Processes((workers or cores_here()) if device == "cpu" else 1)
-        self.mode, self.chunk, self.device = mode, chunk, device
-        self._samples: Any = None
+    The scheduler names rows and hands bundles about; only here and in the workers does anyone look into them.
+    """
 
-    @property
-    def plan(self) -> dict[str, Any]:
-        modes = [{"stack": g.mode.stack, "chunk": g.mode.chunk} for g in self.groups]
-        return {"workers": self.pool.workers, "modes": modes}
+    layouts: list[Layout]
+    """Of each architecture."""
+    descriptions: list[Description]
 
-    @property
-    def descriptions(self) -> dict[int, Description]:
-        return dict(enumerate(self._described))
+    @abstractmethod
+    def show(self, workers: Workers) -> None:
+        """Let workers begin the job on these rows."""
 
-    def begin(self, job: Job, plan: dict[str, Any] | None = None) -> None:
-        if plan is not None and plan["workers"] != self.pool.workers:
-            self.pool.close()
-            self.pool = Processes(plan["workers"])
-            self._samples = None
-        if self._samples is not job.samples:
-            self.pool.all("load", job.samples)
-            self._samples = job.samples
-        self.job, roster = job, job.roster
-        self.ledger, self.traffic = Ledger(roster.nodes, roster.metrics), Traffic(roster.nodes)
-        self.memory: list[dict[str, int]] = [{} for _ in range(roster.nodes)]
-        self.group_of, self.row_of = np.zeros(roster.nodes, np.int64), np.zeros(roster.nodes, np.int64)
-        made = architectures(roster, job.samples)
-        self.groups: list[Group] = []
-        self.layouts: list[Layout] = []
-        self._described: list[Description] = []
-        initialise, rule = job.initialiser.make(), job.rule
-        for g, (architecture, nodes) in enumerate(zip(made, roster.groups, strict=True)):
-            self.group_of[nodes], self.row_of[nodes] = g, np.arange(len(nodes))
-            matrix = self._shared(len(nodes), architecture.width)
-            integers = torch.zeros(len(nodes), architecture.integers, dtype=torch.int64).share_memory_()
-            for row, node in enumerate(nodes.tolist()):
-                initialise(architecture.module, Origin(roster.seed, node, float(job.gains[node])))
-                architecture.read(matrix[row], integers[row])
-            width = architecture.layout.size
-            me = roster.me(nodes, 0, architecture.layout)
-            state = {k: self._share(v.clone()) for k, v in rule.init(me, matrix[:, :width]).items()}
-            kept: dict[str, Tensor] = {}
-            if roster.training.keep_optimiser:
-                kept = {slot: self._shared(len(nodes), width) for slot in roster.optimiser.make().slots}
-                kept["count"] = torch.zeros(len(nodes), dtype=torch.int64).share_memory_()
-            out = self._shared(len(nodes), width) if rule.span == "model" else None
-            squares = self._shared(len(nodes), width) if rule.squares else None
-            mode = Mode(**plan["modes"][g]) if plan else self._mode(job, g)
-            measured = beside(job, len(nodes), width, self._share)
-            self.groups.append(Group(matrix, integers, out, state, kept, squares, mode, **measured))
-            self.layouts.append(architecture.layout)
-            about = roster.models[g], job.samples.shape, job.samples.answers
-            self._described.append(Description.of(architecture, *about))
-        self.pool.all("open", roster, self.groups)
-        self.gauges = Gauges(job, self.layouts, self.groups, self.pool, self.ledger)
-        # where a node does its exercises and gives its lessons: its notes stay there
-        order = np.argsort([-roster.steps(i) for i in range(roster.nodes)], kind="stable")
-        self.server_of = np.argsort(order, kind="stable") % self.pool.workers
+    @abstractmethod
+    def begin_round(self, number: int, degree: Indices | None) -> None:
+        """A round begins; `degree` is how many each node hears in it, if the network is another one."""
 
-    def _mode(self, job: Job, g: int) -> Mode:
-        return choose_mode(job.roster, job.samples, g, self.mode, self.chunk, self.pool.workers)
+    @abstractmethod
+    def say(self, g: int, rows: Indices, model: bool) -> Bundle | None:
+        """What these rows say, a message each: the rule's, or the bare `model`; None if there is nothing to say."""
 
-    def _shared(self, rows: int, width: int) -> Tensor:
-        return self._share(torch.zeros(rows, width))
+    @abstractmethod
+    def bundle(self, g: int, nodes: Indices, fields: dict[str, Tensor] | Arrays) -> Bundle:
+        """What workers made of models of an architecture, a message for each of these nodes, as a bundle."""
 
-    def _share(self, tensor: Tensor) -> Tensor:
+    @abstractmethod
+    def joined(self, bundles: Sequence[Bundle]) -> Bundle:
+        """One bundle of several of the same architecture, with the rows of one after those of the other."""
+
+    @abstractmethod
+    def page(self, bundle: Bundle, row: int) -> Page:
+        """One message of a bundle, for a worker that may keep it."""
+
+    @abstractmethod
+    def bytes(self, bundle: Bundle) -> int:
+        """How long each message of a bundle is."""
+
+    @abstractmethod
+    def protect(self, bundles: Sequence[Bundle]) -> None:
+        """Before rows change: make these bundles say from now on what they say now."""
+
+    @abstractmethod
+    def adopt(self, g: int, row: int, bundle: Bundle, message: int) -> None:
+        """Let a row be the model that a message of a bundle holds."""
+
+    @abstractmethod
+    def settles(self, g: int) -> bool:
+        """Whether a merge has a second step, when every worker is done with the first."""
+
+    @abstractmethod
+    def apart(self, g: int) -> Tensor:
+        """How far the rows are apart in each column, as the workers measured it last."""
+
+    @abstractmethod
+    def rows(self) -> dict[int, Rows]:
+        """The present state of all rows, by architecture; it may be live."""
+
+    @abstractmethod
+    def restore(self, rows: dict[int, Rows]) -> None:
+        """Go back to a former state of all rows."""
+
+
+class Matrices(Models):
+    """Models in the memory of this machine, or of its GPU."""
+
+    def __init__(self, job: Job, modes: Sequence[Mode]) -> None:
+        self.job, self.device = job, job.roster.device
+        made = architectures(job.roster, job.samples)
+        self.layouts = [architecture.layout for architecture in made]
+        about = job.samples.shape, job.samples.answers
+        pairs = zip(made, job.roster.models, strict=True)
+        self.descriptions = [Description.of(architecture, model, *about) for architecture, model in pairs]
+        self.groups = [self._group(g, *each) for g, each in enumerate(zip(made, modes, strict=True))]
+
+    def _group(self, g: int, architecture: Architecture, mode: Mode) -> Group:
+        """The rows of one architecture, at their starting points."""
+        job, roster, rule = self.job, self.job.roster, self.job.rule
+        nodes, width = roster.groups[g], architecture.layout.size
+        matrix = self._zeros(len(nodes), architecture.width)
+        integers = torch.zeros(len(nodes), architecture.integers, dtype=torch.int64).share_memory_()
+        initialise = job.initialiser.make()
+        for row, node in enumerate(nodes.tolist()):
+            initialise(architecture.module, Origin(roster.seed, node, float(job.gains[node])))
+            architecture.read(matrix[row], integers[row])
+        me = roster.me(nodes, 0, architecture.layout)
+        state = {k: self._shared(v.clone()) for k, v in rule.init(me, matrix[:, :width]).items()}
+        kept: dict[str, Tensor] = {}
+        if roster.training.keep_optimiser:
+            kept = {slot: self._zeros(len(nodes), width) for slot in roster.optimiser.make().slots}
+            kept["count"] = torch.zeros(len(nodes), dtype=torch.int64).share_memory_()
+        out = self._zeros(len(nodes), width) if rule.span == "model" else None
+        squares = self._zeros(len(nodes), width) if rule.squares else None
+        return Group(matrix, integers, out, state, kept, squares, mode, **self._beside(len(nodes), width))
+
+    def _beside(self, rows: int, width: int) -> dict[str, Tensor]:
+        """What measures need beside the matrix; nothing unless asked for."""
+        found: dict[str, Tensor] = {}
+        if "steps" in self.job.measures:
+            found |= {name: self._zeros(rows, width) for name in ("start", "trained")}
+        if "spread" in self.job.measures:
+            found["apart"] = self._shared(torch.zeros(width, dtype=torch.float64))
+        return found
+
+    def _zeros(self, rows: int, width: int) -> Tensor:
+        return self._shared(torch.zeros(rows, width))
+
+    def _shared(self, tensor: Tensor) -> Tensor:
         return tensor.share_memory_() if self.device == "cpu" else tensor.to(self.device)
 
-    number: int
-    """The round at work; 0 before the first."""
+    def show(self, workers: Workers) -> None:
+        workers.all("open", self.job.roster, self.groups)
 
-    # Who does what.
+    def begin_round(self, number: int, degree: Indices | None) -> None:
+        roster = self.job.roster
+        self._round, self._roster = number, roster if degree is None else replace(roster, degree=degree)
+        for group in self.groups:
+            if group.squares is not None:
+                group.squares.zero_()
 
-    def _by_group(self, nodes: list[int]) -> list[tuple[int, Indices, Indices]]:
-        """(group, positions in `nodes`, rows) of each architecture among these nodes."""
-        who = np.array(nodes)
-        return [
-            (int(g), np.flatnonzero(self.group_of[who] == g), self.row_of[who[self.group_of[who] == g]])
-            for g in np.unique(self.group_of[who])
-        ]
+    # Messages.
 
-    def _deal(self, g: int, rows: Indices) -> list[Indices]:
-        """Rows for each worker: whole chunks, the long ones first, always to the worker with the least to do."""
-        steps = np.array([self.job.roster.steps(int(n)) for n in self.job.roster.groups[g][rows]])
-        rows = rows[np.argsort(-steps, kind="stable")]
-        steps = np.sort(steps)[::-1]
-        mode, workers = self.groups[g].mode, self.pool.workers
-        size = min(mode.chunk, -(-len(rows) // workers)) if mode.stack else 1
-        load = np.zeros(workers)
-        dealt: list[list[Indices]] = [[] for _ in range(workers)]
-        for start in range(0, len(rows), size):
-            worker = int(load.argmin())
-            load[worker] += steps[start] * len(rows[start : start + size])
-            dealt[worker].append(rows[start : start + size])
-        return [np.concatenate(d) if d else np.empty(0, np.int64) for d in dealt]
+    def say(self, g: int, rows: Indices, model: bool) -> Bundle | None:
+        """The live tensors if everyone speaks (nothing is copied), copies otherwise."""
+        group, everyone = self.groups[g], len(rows) == len(self.groups[g].matrix)
+        width, nodes = self.layouts[g].size, self.job.roster.groups[g][rows]
+        params = group.matrix[:, :width]
+        own = params if everyone else params[torch.as_tensor(rows)]
+        state = group.state if everyone else {k: s[torch.as_tensor(rows)] for k, s in group.state.items()}
+        me = self._roster.me(nodes, self._round, self.layouts[g])
+        with during("sending from", nodes.tolist(), self._round):
+            fields: dict[str, Any] = {"w": own} if model else dict(self.job.rule.send(me, own, state))
+        if not fields:
+            return None
+        refused = _not_finite([f for f in fields.values() if f is not params])
+        live = {id(own): "params"} if everyone else {}
+        if self.job.rule.span == "coordinate":
+            live |= {id(s): f"state:{k}" for k, s in state.items()} if everyone else {}
+        else:  # row by row, some change their memory while others still read it
+            fields = {name: f.clone() if any(f is s for s in state.values()) else f for name, f in fields.items()}
+        fields = {name: live.get(id(f), f) for name, f in fields.items()}
+        if group.matrix.shape[1] > width:
+            fields["buffers"] = "buffers" if everyone else group.matrix[torch.as_tensor(rows), width:]
+        return Bundle(g, fields, me.size.cpu().numpy(), self._round, refused)
 
-    def _bill(self, what: str, nodes: Indices, start: float) -> None:
-        """Share the processor time since `start` among nodes."""
-        self.ledger.add(what, nodes, (time.perf_counter() - start) * self.pool.workers / max(len(nodes), 1))
+    def bundle(self, g: int, nodes: Indices, fields: dict[str, Tensor] | Arrays) -> Bundle:
+        tensors = {name: torch.atleast_2d(torch.as_tensor(f)).to(self.device) for name, f in fields.items()}
+        sizes = self.job.roster.sizes(nodes).numpy()
+        return Bundle(g, tensors, sizes, self._round, _not_finite(list(tensors.values())))
 
-    # Measuring.
+    def joined(self, bundles: Sequence[Bundle]) -> Bundle:
+        fields = {name: torch.cat([self._field(b, name) for b in bundles]) for name in bundles[0].fields}
+        sizes = np.concatenate([b.sizes for b in bundles])
+        return Bundle(bundles[0].group, fields, sizes, self._round, np.empty(0, np.int64))
 
-    def evaluate(self) -> None:
-        self.evaluating, self._changed, self.number = True, np.zeros(self.job.roster.nodes, bool), 0
-        for g, nodes in enumerate(self.job.roster.groups):
-            rows = np.flatnonzero(self.job.members(0)[nodes])
-            if len(rows):
-                self._measure(g, rows)
+    def page(self, bundle: Bundle, row: int) -> Page:
+        fields = {name: self._field(bundle, name)[row] for name in bundle.fields}
+        if bundle.aliases:
+            fields = {name: field.clone() for name, field in fields.items()}
+        return packed(fields), bundle.sizes[row].item(), bundle.round
 
-    def _measure(self, g: int, rows: Indices) -> None:
-        """Score these rows as they are now, on the test samples and on their own validation data."""
-        start, latest, nodes = time.perf_counter(), self.ledger.latest, self.job.roster.groups[g][rows]
-        self.ledger.judge(nodes, self._score(g, rows, "test"))
-        self.ledger.expect(nodes)
-        if any(len(self.job.roster.validation[n]) for n in nodes):
-            self.ledger.judge(nodes, self._score(g, rows, "validation"))
-        here = self.job.members(self.number)[self.job.roster.groups[g]]
-        averages = self._averages(g, here)
-        parts = self.pool.all("distances", g, averages, None if here.all() else np.flatnonzero(here))
-        for name, squares in zip(
-            ("neighbourhood_distance", "consensus_distance"), zip(*parts, strict=True), strict=True
-        ):
-            latest[name][nodes] = np.sqrt(np.sum(squares, axis=0))[rows]
-        latest["neighbourhood_distance"][nodes[np.diff(averages.indptr)[rows] == 0]] = np.nan  # no neighbour to be near
-        self.gauges.trained(g, rows)
-        self._changed[nodes] = False
-        self._bill("evaluate_seconds", nodes, start)
+    def bytes(self, bundle: Bundle) -> int:
+        return sum(self._field(bundle, f).shape[1] * self._field(bundle, f).element_size() for f in bundle.fields)
 
-    def _measure_merged(self) -> None:
-        for g in range(len(self.groups)):
-            nodes = self.job.roster.groups[g]
-            rows = np.flatnonzero(self._changed[nodes])
-            if len(rows):
-                start = time.perf_counter()
-                self.ledger.judge(nodes[rows], self._score(g, rows, "merged"))
-                self._bill("evaluate_seconds", nodes[rows], start)
+    def protect(self, bundles: Sequence[Bundle]) -> None:
+        for bundle in bundles:
+            bundle.fields = {name: self._field(bundle, name).clone() for name in bundle.fields}
 
-    def _score(self, g: int, rows: Indices, occasion: Occasion) -> dict[str, Values]:
-        """What the metrics of an occasion say of these rows, spread over the workers."""
-        mode, workers = self.groups[g].mode, self.pool.workers
-        size = min(mode.chunk, -(-len(rows) // workers)) if mode.stack else 1
-        chunks = [rows[i : i + size] for i in range(0, len(rows), size)]
-        shares = [np.concatenate([*chunks[w::workers], np.empty(0, np.int64)]) for w in range(workers)]
-        found = [f for f in self.pool.each("score", [(g, share, occasion, self.job.test) for share in shares]) if f]
-        order = np.argsort(np.concatenate(shares), kind="stable")
-        back = np.argsort(np.argsort(rows, kind="stable"), kind="stable")
-        return {name: np.concatenate([f[name] for f in found])[order][back] for name in (found[0] if found else ())}
+    def _field(self, bundle: Bundle, name: str) -> Tensor:
+        field, group, width = bundle.fields[name], self.groups[bundle.group], self.layouts[bundle.group].size
+        if isinstance(field, Tensor):
+            return field
+        if field == "params":
+            return group.matrix[:, :width]
+        return group.matrix[:, width:] if field == "buffers" else group.state[field.removeprefix("state:")]
 
-    def _averages(self, g: int, here: np.ndarray) -> sp.csr_array:
-        """Row-stochastic weights of each row's neighbours of its own architecture, of those who are there."""
-        nodes = self.job.roster.groups[g]
-        near = sp.csr_array(self.job.graph(self.number).matrix()[nodes][:, nodes]).astype(np.float32)
-        if not here.all():
-            near = sp.csr_array(near @ sp.diags_array(here.astype(np.float32)))
-            near.eliminate_zeros()
-        total: np.ndarray = np.asarray(near.sum(1)).ravel()
-        return sp.csr_array(sp.diags_array(1 / np.where(total > 0, total, 1)).astype(np.float32) @ near)
+    # Rows.
 
-    # Keeping.
+    def adopt(self, g: int, row: int, bundle: Bundle, message: int) -> None:
+        matrix, width = self.groups[g].matrix, self.layouts[g].size
+        matrix[row, :width] = self._field(bundle, "w")[message]
+        if "buffers" in bundle.fields:
+            matrix[row, width:] = self._field(bundle, "buffers")[message]
 
-    def snapshot(self) -> dict[str, Tensor]:
-        rows = {
+    def settles(self, g: int) -> bool:
+        """Whole rows, scalars and buffers must not change while other columns are still merged."""
+        group, width = self.groups[g], self.layouts[g].size
+        scalars = any(s.shape[1] != width for s in group.state.values())
+        return self.job.rule.span == "model" or scalars or group.matrix.shape[1] > width
+
+    def apart(self, g: int) -> Tensor:
+        apart = self.groups[g].apart
+        assert apart is not None
+        return apart
+
+    def rows(self) -> dict[int, Rows]:
+        return {
             g: Rows(nodes, group.matrix, group.integers, group.state, group.optimiser_state)
             for g, (nodes, group) in enumerate(zip(self.job.roster.groups, self.groups, strict=True))
         }
-        notes = {
-            node: {name: torch.from_numpy(noted.copy()) for name, noted in kept.items()}
-            for found in self.pool.all("kept")
-            for node, kept in found.items()
-        }
-        return Snapshot.of(rows, dict(enumerate(self.memory)), notes, self.ledger).tensors()
 
-    def restore(self, state: dict[str, Tensor]) -> None:
-        kept = Snapshot.read(state)
+    def restore(self, rows: dict[int, Rows]) -> None:
         for g, group in enumerate(self.groups):
-            rows = kept.rows[g]
-            group.matrix.copy_(rows.matrix)
-            group.integers.copy_(rows.integers)
-            for mine, theirs in ((group.state, rows.state), (group.optimiser_state, rows.optimiser)):
+            group.matrix.copy_(rows[g].matrix)
+            group.integers.copy_(rows[g].integers)
+            for mine, theirs in ((group.state, rows[g].state), (group.optimiser_state, rows[g].optimiser)):
                 for name, tensor in mine.items():
                     tensor.copy_(theirs[name])
-        kept.restore(self.ledger)
-        self.memory = [kept.memory.get(node, {}) for node in range(self.job.roster.nodes)]
-        notes: list[dict[int, dict[str, np.ndarray]]] = [{} for _ in range(self.pool.workers)]
-        for node, noted in kept.notes.items():
-            notes[self.server_of[node]][node] = {name: tensor.numpy() for name, tensor in noted.items()}
-        self.pool.each("keep", [(noted,) for noted in notes])
 
-    def close(self) -> None:
-        self.pool.close()
+
+def _not_finite(fields: list[Tensor]) -> Indices:
+    """Rows in which some number is not finite."""
+    bad = [torch.nonzero(~f.sum(1).isfinite()).flatten().cpu().numpy() for f in fields]
+    return np.unique(np.concatenate([*bad, np.empty(0, np.int64)])).astype(np.int64)

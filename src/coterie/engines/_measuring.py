@@ -1,76 +1,119 @@
-"""Measures of a whole job: asked of every worker, brought together in the ledger."""
-
-from collections.abc import Callable
+"""What is measured of a whole job: asked of every worker, brought together in the ledger."""
 
 import numpy as np
-import torch
-from torch import Tensor
+import scipy.sparse as sp
 
-from coterie.contract import Layout
-from coterie.engines._groups import Group
+from coterie.engines._dealing import Dealer
+from coterie.engines._matrices import Models
 from coterie.engines._workers import Workers
 from coterie.job import Indices, Job, Ledger
+from coterie.metrics import Occasion
 from coterie.node.measures import Values, layers, tensor_means
 
 
-class Gauges:
-    """All measures of a job: asked of every process, brought together in the ledger."""
+class Measuring:
+    """Judges models on samples, takes their distances, and has the gauges read what else is asked for."""
 
-    def __init__(self, job: Job, layouts: list[Layout], groups: list[Group], pool: Workers, ledger: Ledger):
+    def __init__(self, job: Job, models: Models, workers: Workers, dealer: Dealer, ledger: Ledger) -> None:
+        self.job, self.workers, self.dealer, self.ledger = job, workers, dealer, ledger
+        self.gauges = Gauges(job, models, workers, ledger)
+
+    def begin(self, round: int) -> None:
+        """A round begins that will be measured."""
+        self.gauges.begin(round)
+
+    def trained(self, g: int, rows: Indices, round: int) -> None:
+        """Judge these rows as they are now, on the test samples and on their own validation data."""
+        roster, latest = self.job.roster, self.ledger.latest
+        nodes = roster.groups[g][rows]
+        self._judge(g, rows, "test")
+        self.ledger.expect(nodes)
+        if any(len(roster.validation[n]) for n in nodes):
+            self._judge(g, rows, "validation")
+        here = self.job.members(round)[roster.groups[g]]
+        averages = self._averages(g, here, round)
+        parts = self.workers.all("distances", g, averages, None if here.all() else np.flatnonzero(here))
+        for name, squares in zip(
+            ("neighbourhood_distance", "consensus_distance"), zip(*parts, strict=True), strict=True
+        ):
+            latest[name][nodes] = np.sqrt(np.sum(squares, axis=0))[rows]
+        latest["neighbourhood_distance"][nodes[np.diff(averages.indptr)[rows] == 0]] = np.nan  # no neighbour to be near
+        self.gauges.trained(g, rows)
+
+    def merged(self, g: int, rows: Indices) -> None:
+        """Judge these rows once more, at the end of a round in which they have changed since."""
+        self._judge(g, rows, "merged")
+
+    def end(self, round: int) -> None:
+        """A round is over."""
+        self.gauges.end(round)
+
+    def _judge(self, g: int, rows: Indices, occasion: Occasion) -> None:
+        """Write down what the metrics of an occasion say of these rows, dealt out to the workers."""
+        dealt = self.dealer.to_score(g, rows)
+        found = [f for f in self.workers.each("score", [(g, some, occasion, self.job.test) for some in dealt]) if f]
+        order = np.argsort(np.concatenate(dealt), kind="stable")
+        back = np.argsort(np.argsort(rows, kind="stable"), kind="stable")
+        scores = {name: np.concatenate([f[name] for f in found])[order][back] for name in (found[0] if found else ())}
+        self.ledger.judge(self.job.roster.groups[g][rows], scores)
+
+    def _averages(self, g: int, here: np.ndarray, round: int) -> sp.csr_array:
+        """Row-stochastic weights of each row's neighbours of its own architecture, of those who are there."""
+        nodes = self.job.roster.groups[g]
+        near = sp.csr_array(self.job.graph(round).matrix()[nodes][:, nodes]).astype(np.float32)
+        if not here.all():
+            near = sp.csr_array(near @ sp.diags_array(here.astype(np.float32)))
+            near.eliminate_zeros()
+        total: np.ndarray = np.asarray(near.sum(1)).ravel()
+        return sp.csr_array(sp.diags_array(1 / np.where(total > 0, total, 1)).astype(np.float32) @ near)
+
+
+class Gauges:
+    """What `measures` asks for: read by every worker of its own rows or columns."""
+
+    def __init__(self, job: Job, models: Models, workers: Workers, ledger: Ledger) -> None:
         self.kinds, self.roster, self.job, self.there = job.measures, job.roster, job, job.members(0)
-        self.layouts, self.groups, self.pool, self.ledger = layouts, groups, pool, ledger
+        self.models, self.workers, self.ledger = models, workers, ledger
 
     def begin(self, round: int) -> None:
         """A round begins that will be measured."""
         self.there = self.job.members(round)
         if "steps" in self.kinds:
-            for g in range(len(self.groups)):
-                self.pool.all("gauge", g, "begin")
+            for g in range(len(self.roster.groups)):
+                self.workers.all("gauge", g, "begin")
 
     def trained(self, g: int, rows: Indices) -> None:
         """These rows are as the test samples see them: after their training, before the merge."""
         if "spread" not in self.kinds:
             return
         self._spread(g, rows, "sigma_ap", "sigma_ap_merged")  # nothing may be merged, as in round 0
-        if len(self.groups) == 1:  # nodes of different architectures have no parameter in common
-            self.pool.all("gauge", g, "apart", np.flatnonzero(self.there[self.roster.groups[g]]))
-            apart = self.groups[g].apart
-            assert apart is not None
-            for layer, value in zip(layers(self.layouts[g]), tensor_means(apart, self.layouts[g]), strict=True):
+        if len(self.roster.groups) == 1:  # nodes of different architectures have no parameter in common
+            self.workers.all("gauge", g, "apart", np.flatnonzero(self.there[self.roster.groups[g]]))
+            layout = self.models.layouts[g]
+            for layer, value in zip(layers(layout), tensor_means(self.models.apart(g), layout), strict=True):
                 self.ledger.note("sigma_an", layer, None, value)
 
     def end(self, round: int) -> None:
         """A round is over."""
-        for g, group in enumerate(self.groups):
-            nodes = self.roster.groups[g]
+        for g, nodes in enumerate(self.roster.groups):
             if "spread" in self.kinds:
-                self._spread(g, np.arange(len(group.matrix)), "sigma_ap_merged")
+                self._spread(g, np.arange(len(nodes)), "sigma_ap_merged")
             if "steps" in self.kinds:
-                for share, found in enumerate(self.pool.all("gauge", g, "steps")):
+                for worker, found in enumerate(self.workers.all("gauge", g, "steps")):
                     for name, values in found.items():
-                        self._note(g, name, nodes[share :: self.pool.workers], values)
+                        self._note(g, name, nodes[worker :: self.workers.count], values)
             if "rule" in self.kinds:
-                for share, told in enumerate(self.pool.all("gauge", g, "tell", round)):
-                    for node, each in zip(nodes[share :: self.pool.workers], told, strict=True):
+                for worker, told in enumerate(self.workers.all("gauge", g, "tell", round)):
+                    for node, each in zip(nodes[worker :: self.workers.count], told, strict=True):
                         for name, value in each.items():
                             self.ledger.note(name, None, node, value)
 
     def _spread(self, g: int, rows: Indices, *names: str) -> None:
         nodes = self.roster.groups[g][rows]
-        for share, values in enumerate(self.pool.all("gauge", g, "spread", rows)):
+        for worker, values in enumerate(self.workers.all("gauge", g, "spread", rows)):
             for name in names if len(values) else ():
-                self._note(g, name, nodes[share :: self.pool.workers], values)
+                self._note(g, name, nodes[worker :: self.workers.count], values)
 
     def _note(self, g: int, name: str, nodes: Indices, values: Values) -> None:
-        for layer, column in zip(layers(self.layouts[g]), values.T, strict=True):
+        for layer, column in zip(layers(self.models.layouts[g]), values.T, strict=True):
             self.ledger.note(name, layer, nodes, column)
-
-
-def beside(job: Job, rows: int, width: int, make: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
-    """What measures need beside the matrix of one architecture, shared between processes; nothing unless asked for."""
-    found: dict[str, Tensor] = {}
-    if "steps" in job.measures:
-        found |= {name: make(torch.zeros(rows, width)) for name in ("start", "trained")}
-    if "spread" in job.measures:
-        found["apart"] = make(torch.zeros(width, dtype=torch.float64))
-    return found

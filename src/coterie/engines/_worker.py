@@ -34,7 +34,7 @@ class AnswerTask:
     bundle: Bundle
 
 
-def share(tensor: Tensor) -> Tensor:
+def shared(tensor: Tensor) -> Tensor:
     """A tensor where other processes can see it."""
     return tensor.share_memory_() if tensor.device.type == "cpu" else tensor
 
@@ -92,10 +92,10 @@ def unpacked(arrays: Arrays, device: str) -> Fields:
 
 
 class Worker:
-    """One of `shares` processes; it takes its own part of every operation on columns, and the rows it is given."""
+    """The process `number` of `count`: it takes its own part of all columns, and the rows it is given."""
 
-    def __init__(self, share: int, shares: int) -> None:
-        self.share, self.shares = share, shares
+    def __init__(self, number: int, count: int) -> None:
+        self.number, self.count = number, count
         self.samples: Samples | None = None
         self.trainers: list[Trainer] = []
         self.mergers: list[Merger] = []
@@ -121,7 +121,7 @@ class Worker:
             trainer.optimiser_state, trainer.squares = group.optimiser_state, group.squares
             self.trainers.append(trainer)
             self.mergers.append(Merger(self.rule, trainer.params, trainer.buffers, group.state, trainer.me))
-            self.gauges.append(Gauge(self.rule, trainer, group, self.share, self.shares))
+            self.gauges.append(Gauge(self.rule, trainer, group, self.number, self.count))
 
     def meet(self, degree: Indices) -> None:
         """Let all nodes know how many they hear from now on."""
@@ -183,7 +183,7 @@ class Worker:
         if self.rule.span == "coordinate":
             self.mergers[g].by_columns(exchange, *self._columns(self.mergers[g].params.shape[1]))
         else:
-            mine = np.arange(self.share, len(exchange.rows), self.shares)
+            mine = np.arange(self.number, len(exchange.rows), self.count)
             out = self.groups[g].out
             assert out is not None
             if len(mine):
@@ -195,11 +195,11 @@ class Worker:
         if self.rule.span == "model":
             out = self.groups[g].out
             assert out is not None
-            mine = torch.as_tensor(exchange.rows[self.share :: self.shares])
+            mine = torch.as_tensor(exchange.rows[self.number :: self.count])
             self.mergers[g].params[mine] = out[mine]
-        if self.share == self.shares - 1:  # the one who has columns even if there are fewer columns than processes
+        if self.number == self.count - 1:  # the one who has columns even if there are fewer columns than processes
             self.mergers[g].store_scalars()
-        if self.share == 0 and self.mergers[g].buffers.shape[1]:
+        if self.number == 0 and self.mergers[g].buffers.shape[1]:
             self.mergers[g].average_buffers(exchange)
 
     def answer(self, g: int, task: AnswerTask, round: int) -> Fields:
@@ -216,7 +216,7 @@ class Worker:
                 answer = trainer.answer(self.rule, task.rows[some], theirs, round, mode.stack)
             for name, said in answer.items():
                 if name not in answers:
-                    answers[name] = share(said.new_empty(len(task.rows), said.shape[1]))
+                    answers[name] = shared(said.new_empty(len(task.rows), said.shape[1]))
                 answers[name][torch.as_tensor(chunk)] = said[: len(chunk)]
         return answers
 
@@ -228,8 +228,8 @@ class Worker:
         start, trainer = time.perf_counter(), self.trainers[task.group]
         device = trainer.roster.device
         heard = {
-            sender: Message(unpacked(fields, device), torch.tensor([size], device=device), number)
-            for sender, (fields, size, number) in task.heard.items()
+            sender: Message(unpacked(fields, device), torch.tensor([size], device=device), said_in)
+            for sender, (fields, size, said_in) in task.heard.items()
         }
         notes = self.notes.setdefault(int(trainer.nodes[task.row]), {})
         noting = self.gauges[task.group].steps_of(task.row) if steps else None
@@ -270,11 +270,11 @@ class Worker:
         return squared_distances(params, averages, *self._columns(params.shape[1]), present)
 
     def gauge(self, g: int, what: str, *args: Any) -> Any:
-        """This process's share of a measure."""
+        """This process's part of a measure."""
         return getattr(self.gauges[g], what)(*args)
 
     def _columns(self, width: int) -> tuple[int, int]:
-        return width * self.share // self.shares, width * (self.share + 1) // self.shares
+        return width * self.number // self.count, width * (self.number + 1) // self.count
 
     def call(self, name: str, *args: Any) -> Any:
         """Do an operation by name."""

@@ -33,7 +33,7 @@ class Doing:
 class Workers(ABC):
     """Some workers, each of which does operations by name (`Worker`) on rows that all of them can see."""
 
-    workers: int
+    count: int
     """How many there are."""
 
     @abstractmethod
@@ -49,21 +49,21 @@ class Workers(ABC):
 
     def all(self, name: str, *args: Any, doing: Doing | None = None) -> list[Any]:
         """Do the same operation at every worker."""
-        return self.each(name, [args] * self.workers, doing)
+        return self.each(name, [args] * self.count, doing)
 
 
 class Processes(Workers):
     """The first worker is the calling process, the others have processes of their own: one worker means none."""
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
-        self._here = Worker(0, workers)
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._here = Worker(0, count)
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
         torch.set_num_threads(1)
-        for share in range(1, workers):
+        for number in range(1, count):
             here, there = processes.pipe()
-            self._processes.append(processes.start(_work, there, share, workers, preload=["coterie.engines._worker"]))
+            self._processes.append(processes.start(_work, there, number, count, preload=["coterie.engines._worker"]))
             there.close()
             self._pipes.append(here)
 
@@ -112,7 +112,7 @@ class Processes(Workers):
         return [found[n] for n in sorted(found)]
 
     def _look_after(self, doing: Doing | None) -> None:
-        """Notice a process that has ended while this one is still at its own share."""
+        """Notice a process that has ended while this one is still at its own part."""
         for number, process in enumerate(self._processes, 1):
             if not process.is_alive():
                 raise _LostError(_lost(number, doing))
@@ -141,10 +141,10 @@ def _worker_lost(number: int, doing: Doing | None) -> Any:
         raise _lost(number, doing) from error
 
 
-def _work(pipe: Connection, share: int, shares: int) -> None:
+def _work(pipe: Connection, number: int, count: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides what Ctrl-C means
     torch.set_num_threads(1)
-    worker = Worker(share, shares)
+    worker = Worker(number, count)
     while True:
         try:
             name, args = pipe.recv()

@@ -1,12 +1,23 @@
 """The simulator: all nodes of a run in one machine's memory, advanced together."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from coterie.engines._scheduler import LocalSession
-from coterie.engines._session import Engine
+from coterie.engines._calibration import choose_mode
+from coterie.engines._dealing import Dealer
+from coterie.engines._groups import Mode
+from coterie.engines._matrices import Matrices, Models
+from coterie.engines._scheduler import Scheduler
+from coterie.engines._session import Engine, StepwiseSession
+from coterie.engines._workers import Processes, Workers
+from coterie.job import Job, Samples
+from coterie.node.description import Description
+from coterie.node.snapshot import Snapshot
+from coterie.processes import cores_here
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,74 @@ class Local(Engine):
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"device {self.device!r} is not to be had here ({str(error).splitlines()[0]})") from None
 
-    def open(self) -> LocalSession:
+    def open(self) -> "LocalSession":
         """Start the worker processes."""
-        return LocalSession(self.workers, self.mode, self.chunk, self.device)
+        return LocalSession(self)
+
+
+class LocalSession(StepwiseSession):
+    """The workers, which serve one job after the other, and the present job's models and scheduler."""
+
+    def __init__(self, engine: Local) -> None:
+        self.engine = engine
+        self.workers: Workers = Processes((engine.workers or cores_here()) if engine.device == "cpu" else 1)
+        self._samples: Samples | None = None
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        modes = [{"stack": mode.stack, "chunk": mode.chunk} for mode in self._modes]
+        return {"workers": self.workers.count, "modes": modes}
+
+    @property
+    def descriptions(self) -> dict[int, Description]:
+        return dict(enumerate(self.models.descriptions))
+
+    def begin(self, job: Job, plan: dict[str, Any] | None = None) -> None:
+        if plan is not None and plan["workers"] != self.workers.count:
+            self.workers.close()
+            self.workers = Processes(plan["workers"])
+            self._samples = None
+        if self._samples is not job.samples:
+            self.workers.all("load", job.samples)
+            self._samples = job.samples
+        self.job, groups = job, range(len(job.roster.groups))
+        self._modes = [Mode(**plan["modes"][g]) if plan else self._mode(g) for g in groups]
+        self.models: Models = Matrices(job, self._modes)
+        self.models.show(self.workers)
+        self._dealer = Dealer(job.roster, self._modes, self.workers.count)
+        self._scheduler = Scheduler(job, self.models, self.workers, self._dealer)
+        self.ledger, self.traffic = self._scheduler.ledger, self._scheduler.traffic
+
+    def _mode(self, g: int) -> Mode:
+        asked = self.engine.mode, self.engine.chunk
+        return choose_mode(self.job.roster, self.job.samples, g, *asked, self.workers.count)
+
+    def evaluate(self) -> None:
+        self._scheduler.evaluate()
+
+    def round(self, number: int, evaluate: bool) -> None:
+        faults = self.job.faults
+        self.active = faults.active(self.job.graph(number), number) if faults.fails else None
+        self._scheduler.round(number, evaluate, self.active)
+
+    def snapshot(self) -> dict[str, Tensor]:
+        notes = {
+            node: {name: torch.from_numpy(noted.copy()) for name, noted in kept.items()}
+            for found in self.workers.all("kept")
+            for node, kept in found.items()
+        }
+        counters = dict(enumerate(self._scheduler.counters))
+        return Snapshot.of(self.models.rows(), counters, notes, self.ledger).tensors()
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        kept = Snapshot.read(state)
+        self.models.restore(kept.rows)
+        kept.restore(self.ledger)
+        self._scheduler.counters = [kept.counters.get(node, {}) for node in range(self.job.roster.nodes)]
+        notes: list[dict[int, dict[str, np.ndarray]]] = [{} for _ in range(self.workers.count)]
+        for node, noted in kept.notes.items():
+            notes[self._dealer.server_of[node]][node] = {name: tensor.numpy() for name, tensor in noted.items()}
+        self.workers.each("keep", [(noted,) for noted in notes])
+
+    def close(self) -> None:
+        self.workers.close()

@@ -83,6 +83,19 @@ class Mail:
         self.open = np.concatenate([self.open, ~void])
         return source[~void], target[~void]
 
+    def showing(self, group: int, rows: Indices, using: Indices | None = None) -> list[Bundle]:
+        """Bundles that show these rows of an architecture live, and of which some mail is unread, `using` aside."""
+        found = []
+        for number, bundle in enumerate(self.bundles):
+            if bundle.group != group or not bundle.aliases:
+                continue
+            unread = self.open & (self.bundle == number) & np.isin(self.row, rows)
+            if using is not None:
+                unread[using] = False
+            if unread.any():
+                found.append(bundle)
+        return found
+
     def collect(self, receivers: list[int], wanted: list[Indices], tag: str, deadline: bool) -> list[Indexed | None]:
         """For each receiver what has come of what it wants; None if it should wait for more (no deadline yet)."""
         mails = np.flatnonzero(self.tag == self._tags.get(tag, -1))

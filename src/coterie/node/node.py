@@ -42,7 +42,8 @@ class Node:
     def __init__(self, job: Job, node: int, trainer: Trainer, row: int, ledger: Ledger) -> None:
         self.job, self.node, self.trainer, self.row, self.ledger = job, node, trainer, row, ledger
         self.state = job.rule.init(trainer.me(row, 0), self.params.clone())
-        self.memory: dict[str, int] = {}
+        self.counters: dict[str, int] = {}
+        """The protocol's integers at this node, kept from round to round."""
         self.steps = Steps.beside(self.params) if "steps" in job.measures else None
         self.notes: dict[str, Tensor] = {}
         self.pool = BufferPool()
@@ -60,7 +61,7 @@ class Node:
             self.steps.begin(self.params)
         if job.network.changes:
             self.trainer.meet(job.graph(number).degree)
-        self.place = job.place(self.node, number, self.memory)
+        self.place = job.place(self.node, number, self.counters)
         generator = job.protocol.round(self.place, job.rule, job.merge_first)
         if self.trainer.squares is not None:
             self.trainer.squares[self.row] = 0
@@ -292,8 +293,8 @@ def snapshot(peers: Iterable[Node]) -> dict[str, Tensor]:
         state = {name: torch.stack([node.state[name] for node in nodes]) for name in nodes[0].state}
         kept = {name: tensor.clone() for name, tensor in trainer.optimiser_state.items()}
         rows[g] = Rows(trainer.nodes, trainer.matrix.clone(), trainer.integers.clone(), state, kept)
-    memory, notes = ({node.node: getattr(node, kind) for node in every} for kind in ("memory", "notes"))
-    return Snapshot.of(rows, memory, notes, every[0].ledger).tensors()
+    counters, notes = ({node.node: getattr(node, kind) for node in every} for kind in ("counters", "notes"))
+    return Snapshot.of(rows, counters, notes, every[0].ledger).tensors()
 
 
 def restore(peers: Iterable[Node], tensors: dict[str, Tensor]) -> None:
@@ -305,6 +306,6 @@ def restore(peers: Iterable[Node], tensors: dict[str, Tensor]) -> None:
         for name, tensor in trainer.optimiser_state.items():
             tensor[at] = rows.optimiser[name][at]
         node.state = {name: tensor[at].clone() for name, tensor in rows.state.items()}
-        node.memory.update(kept.memory.get(node.node, {}))
+        node.counters.update(kept.counters.get(node.node, {}))
         node.notes.update(kept.notes.get(node.node, {}))
         kept.restore(node.ledger)

@@ -28,7 +28,7 @@ class Snapshot:
 
     rows: dict[int, Rows]
     """By the number of the architecture."""
-    memory: dict[int, dict[str, int]] = field(default_factory=dict)
+    counters: dict[int, dict[str, int]] = field(default_factory=dict)
     """The protocol's integers at each node."""
     notes: dict[int, dict[str, Tensor]] = field(default_factory=dict)
     """What lessons and exercises keep at each node."""
@@ -42,12 +42,12 @@ class Snapshot:
 
     @classmethod
     def of(
-        cls, rows: dict[int, Rows], memory: dict[int, dict[str, int]], notes: dict[int, State], ledger: Ledger
+        cls, rows: dict[int, Rows], counters: dict[int, dict[str, int]], notes: dict[int, State], ledger: Ledger
     ) -> "Snapshot":
         """The present state of these rows."""
-        made = cls(rows, memory, notes)
+        made = cls(rows, counters, notes)
         return cls(
-            rows, memory, notes, {name: kept[made.nodes] for name, kept in (ledger.totals | ledger.latest).items()}
+            rows, counters, notes, {name: kept[made.nodes] for name, kept in (ledger.totals | ledger.latest).items()}
         )
 
     def tensors(self) -> dict[str, Tensor]:
@@ -61,8 +61,8 @@ class Snapshot:
             }
             found |= {f"{g}/state/{name}": tensor for name, tensor in rows.state.items()}
             found |= {f"{g}/optimiser/{name}": tensor for name, tensor in rows.optimiser.items()}
-        for node, kept in self.memory.items():
-            found |= {f"memory/{node}/{name}": torch.tensor(value) for name, value in kept.items()}
+        for node, kept in self.counters.items():
+            found |= {f"counters/{node}/{name}": torch.tensor(value) for name, value in kept.items()}
         for node, noted in self.notes.items():
             found |= {f"notes/{node}/{name}": tensor for name, tensor in noted.items()}
         return found | {f"ledger/{name}": torch.from_numpy(values) for name, values in self.ledger.items()}
@@ -75,9 +75,9 @@ class Snapshot:
             inside = {kind: _under(f"{g}/{kind}/", tensors) for kind in ("state", "optimiser")}
             nodes, matrix, integers = (tensors[f"{g}/{name}"] for name in ("nodes", "matrix", "integers"))
             rows[g] = Rows(nodes.numpy(), matrix, integers, **inside)
-        memory = {node: {k: int(v) for k, v in kept.items()} for node, kept in _by_node("memory/", tensors).items()}
+        counters = {node: {k: int(v) for k, v in kept.items()} for node, kept in _by_node("counters/", tensors).items()}
         ledger = {name: values.numpy() for name, values in _under("ledger/", tensors).items()}
-        return cls(rows, memory, _by_node("notes/", tensors), ledger)
+        return cls(rows, counters, _by_node("notes/", tensors), ledger)
 
     def restore(self, ledger: Ledger) -> None:
         """Write what these nodes have cost back into a ledger."""

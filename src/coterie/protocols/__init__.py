@@ -31,8 +31,8 @@ class Place:
     audience: Nodes
     round: int
     seed: int
-    memory: dict[str, int] = field(default_factory=dict)
-    """The protocol's own memory at this node, kept from round to round and in checkpoints."""
+    counters: dict[str, int] = field(default_factory=dict)
+    """The protocol's integers at this node, kept from round to round and in checkpoints."""
 
 
 class Heard(Mapping[int, Any]):

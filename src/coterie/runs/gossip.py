@@ -15,6 +15,7 @@ from coterie.network.faults import Faults
 from coterie.network.graph import Graph
 from coterie.network.rounds import Network
 from coterie.node.gossip import GossipGain, gossip_job
+from coterie.node.snapshot import Snapshot
 from coterie.parts import Choice
 
 
@@ -60,7 +61,7 @@ def survey(job: Job, samples: int, rounds: int) -> Iterator[NDArray[np.float64]]
         session.begin(before)
         for number in range(1, rounds + 1):
             session.round(number, False)
-            found = before.rule.gain(session.groups[0].state["minima"])
+            found = before.rule.gain(Snapshot.read(session.snapshot()).rows[0].state["minima"])
             yield found.squeeze(-1).numpy().copy()
     finally:
         session.close()
