@@ -77,12 +77,19 @@ class Message:
     fields: Fields
     size: Tensor
     round: int = 0
+    numbers: tuple[int, ...] = ()
+    """Whole numbers instead of fields: what protocols arrange among themselves."""
 
     def __getitem__(self, name: str) -> Tensor:
         return self.fields[name]
 
     def __contains__(self, name: str) -> bool:
         return name in self.fields
+
+    @property
+    def void(self) -> bool:
+        """Whether it says nothing."""
+        return not self.fields and not self.numbers
 
 
 @dataclass(frozen=True)

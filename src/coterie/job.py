@@ -118,6 +118,8 @@ class Roster:
     """What models weigh where they are averaged."""
     metrics: tuple[Choice, ...] = DEFAULT
     """By what models are judged; the first also after the merge."""
+    rounds: int = 1
+    """How many there are in all."""
 
     @property
     def nodes(self) -> int:
@@ -189,6 +191,8 @@ class Job:
     """Where the nodes start, if not as their numbers say: a peer alone with its neighbours has no number of its own."""
     measures: tuple[str, ...] = ()
     """What is measured beside the columns of the ledger: some of `coterie.measures.KINDS`."""
+    identity: int | None = None
+    """What all call the one node that is known here; None: all are known, and are called by their numbers."""
 
     def members(self, round: int) -> NDArray[np.bool_]:
         """Who belongs to the network in this round."""
@@ -205,7 +209,8 @@ class Job:
         if self.faults.churns:
             here = self.faults.members(round, graph.nodes)
             near, far = near[here[near]], far[here[far]]
-        return Place(node, near, far, round, self.roster.seed, counters)
+        known, name = (graph, node) if self.identity is None else (None, self.identity)
+        return Place(node, near, far, round, self.roster.seed, counters, name, known)
 
 
 @dataclass

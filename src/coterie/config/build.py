@@ -121,6 +121,7 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
         device=_device(e),
         mixing=mixing(e),
         metrics=e.judges,
+        rounds=e.rounds,
     )
     rule = roster.rule.make()
     size = len(samples.test_y)
@@ -138,6 +139,8 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
         test=np.sort(some),
         measures=e.measures,
     )
+    if not e.pooled:
+        job.protocol.suits(graphs.graph(1))
     return replace(job, gains=_gains(e, job))
 
 

@@ -1,18 +1,21 @@
 """Who computes what: nodes as rows of an architecture, and rows as the work of one worker or the other."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from coterie.engines._groups import Mode
 from coterie.job import Indices, Roster
 
+Part = tuple[int, Indices]
+"""An architecture, and some of its rows."""
+
 
 class Dealer:
     """Deals the nodes of a job out to so many workers."""
 
-    def __init__(self, roster: Roster, modes: Sequence[Mode], workers: int) -> None:
-        self.roster, self.modes, self.workers = roster, modes, workers
+    def __init__(self, roster: Roster, modes: Sequence[Mode], costs: Sequence[float], workers: int) -> None:
+        self.roster, self.modes, self.costs, self.workers = roster, modes, costs, workers
         self.group_of, self.row_of = np.zeros(roster.nodes, np.int64), np.zeros(roster.nodes, np.int64)
         for g, nodes in enumerate(roster.groups):
             self.group_of[nodes], self.row_of[nodes] = g, np.arange(len(nodes))
@@ -28,24 +31,37 @@ class Dealer:
             for g in np.unique(self.group_of[who])
         ]
 
-    def to_train(self, g: int, rows: Indices) -> list[Indices]:
+    def to_train(self, nodes: list[int]) -> list[list[Part]]:
         """Rows for each worker: whole chunks, the long ones first, always to the worker with the least to do."""
-        steps = np.array([self.roster.steps(int(n)) for n in self.roster.groups[g][rows]])
-        rows = rows[np.argsort(-steps, kind="stable")]
-        steps = np.sort(steps)[::-1]
-        size, load = self._together(g, len(rows)), np.zeros(self.workers)
-        dealt: list[list[Indices]] = [[] for _ in range(self.workers)]
-        for start in range(0, len(rows), size):
-            worker = int(load.argmin())
-            load[worker] += steps[start] * len(rows[start : start + size])
-            dealt[worker].append(rows[start : start + size])
-        return [np.concatenate(d) if d else np.empty(0, np.int64) for d in dealt]
+        return self._deal(nodes, lambda node: self.roster.steps(node))
 
-    def to_score(self, g: int, rows: Indices) -> list[Indices]:
-        """Rows for each worker, all of which take equally long."""
-        size = self._together(g, len(rows))
-        chunks = [rows[i : i + size] for i in range(0, len(rows), size)]
-        return [np.concatenate([*chunks[w :: self.workers], np.empty(0, np.int64)]) for w in range(self.workers)]
+    def to_score(self, nodes: list[int]) -> list[list[Part]]:
+        """Rows for each worker, of which those of one architecture all take equally long."""
+        return self._deal(nodes, lambda node: 1)
+
+    def _deal(self, nodes: list[int], steps: Callable[[int], int]) -> list[list[Part]]:
+        chunks: list[tuple[float, Part]] = []
+        for g, _, rows in self.by_group(nodes):
+            long = np.array([steps(int(n)) for n in self.roster.groups[g][rows]])
+            order = np.argsort(-long, kind="stable")
+            size = self._together(g, len(rows))
+            pieces = (order[i : i + size] for i in range(0, len(rows), size))
+            chunks += [(self.costs[g] * long[some[0]] * len(some), (g, rows[some])) for some in pieces]
+        load = np.zeros(self.workers)
+        dealt: list[dict[int, list[Indices]]] = [{} for _ in range(self.workers)]
+        for cost, (g, rows) in sorted(chunks, key=lambda chunk: -chunk[0]):
+            worker = int(load.argmin())
+            load[worker] += cost
+            dealt[worker].setdefault(g, []).append(rows)
+        return [[(g, np.concatenate(rows)) for g, rows in sorted(some.items())] for some in dealt]
+
+    def parts(self, nodes: Indices) -> list[Part]:
+        """The rows of some nodes."""
+        return [(g, rows) for g, _, rows in self.by_group(nodes.tolist())]
+
+    def nodes(self, parts: list[Part]) -> Indices:
+        """The nodes of some rows, in their order."""
+        return np.concatenate([*(self.roster.groups[g][rows] for g, rows in parts), np.empty(0, np.int64)])
 
     def served(self, nodes: list[int]) -> list[Indices]:
         """These nodes by the worker that does their exercises."""

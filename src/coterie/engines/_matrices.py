@@ -17,7 +17,7 @@ from coterie.errors import during
 from coterie.initialisers import Origin
 from coterie.job import Indices, Job
 from coterie.node.architecture import Architecture, architectures
-from coterie.node.bundles import Bundle
+from coterie.node.bundles import NUMBER, Bundle
 from coterie.node.description import Description
 from coterie.node.snapshot import Rows
 
@@ -31,6 +31,8 @@ class Models(ABC):
     layouts: list[Layout]
     """Of each architecture."""
     descriptions: list[Description]
+    costs: list[float]
+    """How much there is to compute for a sample, by architecture, in any unit."""
 
     @abstractmethod
     def show(self, workers: Workers) -> None:
@@ -92,6 +94,7 @@ class Matrices(Models):
         self.job, self.device = job, job.roster.device
         made = architectures(job.roster, job.samples)
         self.layouts = [architecture.layout for architecture in made]
+        self.costs = [float(max(layout.size, 1)) for layout in self.layouts]
         about = job.samples.shape, job.samples.answers
         pairs = zip(made, job.roster.models, strict=True)
         self.descriptions = [Description.of(architecture, model, *about) for architecture, model in pairs]
@@ -156,6 +159,8 @@ class Matrices(Models):
             fields: dict[str, Any] = {"w": own} if model else dict(self.job.rule.send(me, own, state))
         if not fields:
             return None
+        if model and self.job.protocol.informed:
+            fields["labels"] = me.labels
         refused = _not_finite([f for f in fields.values() if f is not params])
         live = {id(own): "params"} if everyone else {}
         if self.job.rule.span == "coordinate":
@@ -184,7 +189,8 @@ class Matrices(Models):
         return packed(fields), bundle.sizes[row].item(), bundle.round
 
     def bytes(self, bundle: Bundle) -> int:
-        return sum(self._field(bundle, f).shape[1] * self._field(bundle, f).element_size() for f in bundle.fields)
+        tensors = (self._field(bundle, name) for name in bundle.fields)
+        return sum(t.shape[1] * t.element_size() for t in tensors) + NUMBER * max(map(len, bundle.numbers), default=0)
 
     def protect(self, bundles: Sequence[Bundle]) -> None:
         for bundle in bundles:

@@ -22,14 +22,20 @@ class Measuring:
         """A round begins that will be measured."""
         self.gauges.begin(round)
 
-    def trained(self, g: int, rows: Indices, round: int) -> None:
-        """Judge these rows as they are now, on the test samples and on their own validation data."""
+    def judge(self, nodes: Indices, round: int) -> None:
+        """Judge the models of these nodes as they are now, on the test samples and on their own validation data."""
+        self._judge(nodes, "test")
+        self.ledger.expect(nodes)
+        if any(len(self.job.roster.validation[n]) for n in nodes):
+            self._judge(nodes, "validation")
+        for g, _, rows in self.dealer.by_group(nodes.tolist()):
+            self._place(g, rows, round)
+            self.gauges.trained(g, rows)
+
+    def _place(self, g: int, rows: Indices, round: int) -> None:
+        """Write down how far these rows are from their neighbours' mean and from that of all."""
         roster, latest = self.job.roster, self.ledger.latest
         nodes = roster.groups[g][rows]
-        self._judge(g, rows, "test")
-        self.ledger.expect(nodes)
-        if any(len(roster.validation[n]) for n in nodes):
-            self._judge(g, rows, "validation")
         here = self.job.members(round)[roster.groups[g]]
         averages = self._averages(g, here, round)
         parts = self.workers.all("distances", g, averages, None if here.all() else np.flatnonzero(here))
@@ -38,24 +44,27 @@ class Measuring:
         ):
             latest[name][nodes] = np.sqrt(np.sum(squares, axis=0))[rows]
         latest["neighbourhood_distance"][nodes[np.diff(averages.indptr)[rows] == 0]] = np.nan  # no neighbour to be near
-        self.gauges.trained(g, rows)
 
-    def merged(self, g: int, rows: Indices) -> None:
-        """Judge these rows once more, at the end of a round in which they have changed since."""
-        self._judge(g, rows, "merged")
+    def merged(self, nodes: Indices) -> None:
+        """Judge the models of these nodes once more, at the end of a round in which they have changed since."""
+        self._judge(nodes, "merged")
+
+    def peaks(self, nodes: Indices) -> None:
+        """Judge the models that these nodes keep beside their own, if they do."""
+        served = [self.dealer.parts(some) for some in self.dealer.served(nodes.tolist())]
+        for whose, scores in self.workers.each("score_peaks", [(parts, self.job.test) for parts in served]):
+            self.ledger.judge(whose, scores)
 
     def end(self, round: int) -> None:
         """A round is over."""
         self.gauges.end(round)
 
-    def _judge(self, g: int, rows: Indices, occasion: Occasion) -> None:
-        """Write down what the metrics of an occasion say of these rows, dealt out to the workers."""
-        dealt = self.dealer.to_score(g, rows)
-        found = [f for f in self.workers.each("score", [(g, some, occasion, self.job.test) for some in dealt]) if f]
-        order = np.argsort(np.concatenate(dealt), kind="stable")
-        back = np.argsort(np.argsort(rows, kind="stable"), kind="stable")
-        scores = {name: np.concatenate([f[name] for f in found])[order][back] for name in (found[0] if found else ())}
-        self.ledger.judge(self.job.roster.groups[g][rows], scores)
+    def _judge(self, nodes: Indices, occasion: Occasion) -> None:
+        """Write down what the metrics of an occasion say of these nodes' models, dealt out to the workers."""
+        dealt = self.dealer.to_score(nodes.tolist())
+        found = self.workers.each("score", [(parts, occasion, self.job.test) for parts in dealt])
+        for parts, scores in zip(dealt, found, strict=True):
+            self.ledger.judge(self.dealer.nodes(parts), scores)
 
     def _averages(self, g: int, here: np.ndarray, round: int) -> sp.csr_array:
         """Row-stochastic weights of each row's neighbours of its own architecture, of those who are there."""

@@ -18,6 +18,7 @@ from coterie.errors import noted
 from coterie.job import Indices, Job, Ledger, diverged, foreign
 from coterie.mail.simulated import Indexed, Mail, RowPacket
 from coterie.mail.traffic import Traffic
+from coterie.node.bundles import NONE, Bundle
 from coterie.node.merging import Exchange, HeardBundle
 from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Op, Receive, Send, Teach, Train
 
@@ -33,30 +34,29 @@ class Scheduler:
         self.measuring = Measuring(job, models, workers, dealer, self.ledger)
         self.counters: list[dict[str, int]] = [{} for _ in range(job.roster.nodes)]
         """The protocol's integers at each node, kept from round to round."""
-        self._changed = np.zeros(job.roster.nodes, bool)
+        self._changed = np.ones(job.roster.nodes, bool)
         """Whose model is another one since it was last measured."""
+        self._judged = np.zeros(job.roster.nodes, bool)
+        """Whose model was judged after its training in this round."""
         self.number, self.evaluating = 0, True
         """The round at work, 0 before the first, and whether it is measured."""
 
     def evaluate(self) -> None:
         """Measure everyone's model as it is before the first round."""
         self.number = 0
-        for g, nodes in enumerate(self.job.roster.groups):
-            rows = np.flatnonzero(self.job.members(0)[nodes])
-            if len(rows):
-                self._measure(g, rows)
+        self._measure(np.flatnonzero(self.job.members(0)))
 
     # A round.
 
     def round(self, number: int, evaluate: bool, active: NDArray[np.bool_] | None) -> None:
         """One round of the protocol, over the arcs of its graph that are `active` (None: all)."""
         job, graph = self.job, self.job.graph(number)
-        self.number, self.evaluating = number, evaluate
+        self.number, self.evaluating, self._judged = number, evaluate, np.zeros(job.roster.nodes, bool)
         self.models.begin_round(number, graph.degree if job.network.changes else None)
         if job.network.changes:
             self.workers.all("meet", graph.degree)
         self.mail = Mail(graph, active)
-        self._changed, self._received = np.zeros(job.roster.nodes, bool), np.zeros(job.roster.nodes, np.int64)
+        self._received = np.zeros(job.roster.nodes, np.int64)
         if evaluate:
             self.measuring.begin(number)
         handlers: dict[type, Callable[[Asked], list[Any]]] = {
@@ -134,19 +134,24 @@ class Scheduler:
 
     # Measuring.
 
-    def _measure(self, g: int, rows: Indices) -> None:
-        start, nodes = time.perf_counter(), self.job.roster.groups[g][rows]
-        self.measuring.trained(g, rows, self.number)
+    def _measure(self, nodes: Indices) -> None:
+        start = time.perf_counter()
+        self.measuring.judge(nodes, self.number)
         self._changed[nodes] = False
         self._bill("evaluate_seconds", nodes, start)
 
     def _measure_end(self) -> None:
-        for g, nodes in enumerate(self.job.roster.groups):
-            rows = np.flatnonzero(self._changed[nodes])
-            if len(rows):
-                start = time.perf_counter()
-                self.measuring.merged(g, rows)
-                self._bill("evaluate_seconds", nodes[rows], start)
+        """Judge once more what was merged, and for the first time what was not judged after its training."""
+        start, last = time.perf_counter(), self.job.protocol.judged == "last"
+        left = np.flatnonzero(self._changed & self.job.members(self.number))
+        fresh = left if last else left[~self._judged[left]]
+        if len(fresh):
+            self._measure(fresh)
+        if len(merged := np.setdiff1d(left, fresh)):
+            self.measuring.merged(merged)
+            self._bill("evaluate_seconds", merged, start)
+        if any(lesson.keeps for lesson in self.job.protocol.lessons) and len(left):
+            self.measuring.peaks(left)
         start = time.perf_counter()
         self.measuring.end(self.number)
         self._bill("evaluate_seconds", np.arange(self.job.roster.nodes), start)
@@ -159,32 +164,38 @@ class Scheduler:
         return self.evaluating and "steps" in self.job.measures
 
     def _train(self, asked: Asked) -> list[None]:
-        for g, _, rows in self.dealer.by_group([n for n, _ in asked]):
-            self._protect(g, rows)
-            dealt, nodes = self.dealer.to_train(g, rows), self.job.roster.groups[g]
-            doing = self._doing("training", [nodes[some] for some in dealt])
-            done = self.workers.each("train", [(g, some, self.number, self._noting) for some in dealt], doing)
-            for some, (seconds, batches, finite) in zip(dealt, done, strict=True):
-                self.ledger.add("train_seconds", nodes[some], seconds)
-                self.ledger.add("batches", nodes[some], batches)
-                if not finite.all():
-                    raise diverged(int(nodes[some[~finite]].min()), self.number)
-            self._trained(g, rows)
+        who = [n for n, _ in asked]
+        self._protect_all(who)
+        dealt = self.dealer.to_train(who)
+        nodes = [self.dealer.nodes(parts) for parts in dealt]
+        done = self.workers.each(
+            "train", [(parts, self.number, self._noting) for parts in dealt], self._doing("training", nodes)
+        )
+        for some, (seconds, batches, finite) in ((n, d) for n, d in zip(nodes, done, strict=True) if len(n)):
+            self.ledger.add("train_seconds", some, seconds)
+            self.ledger.add("batches", some, batches)
+            if not finite.all():
+                raise diverged(int(some[~finite].min()), self.number)
+        self._trained(np.array(who))
         return [None] * len(asked)
 
-    def _trained(self, g: int, rows: Indices) -> None:
-        nodes = self.job.roster.groups[g][rows]
+    def _protect_all(self, nodes: list[int]) -> None:
+        for g, _, rows in self.dealer.by_group(nodes):
+            self._protect(g, rows)
+
+    def _trained(self, nodes: Indices) -> None:
         self._changed[nodes] = True
-        if self.evaluating:
-            self._measure(g, rows)
+        if self.evaluating and self.job.protocol.judged == "trained":
+            self._judged[nodes] = True
+            self._measure(nodes)
 
     def _observe(self, asked: Asked) -> list[None]:
-        for g, _, rows in self.dealer.by_group([n for n, _ in asked]):
-            self._protect(g, rows)
-            start, dealt, nodes = time.perf_counter(), self.dealer.to_train(g, rows), self.job.roster.groups[g]
-            doing = self._doing("observing the data of", [nodes[some] for some in dealt])
-            self.workers.each("observe", [(g, some, self.number) for some in dealt], doing)
-            self._bill("train_seconds", nodes[rows], start)
+        start, who = time.perf_counter(), [n for n, _ in asked]
+        self._protect_all(who)
+        dealt = self.dealer.to_train(who)
+        doing = self._doing("observing the data of", [self.dealer.nodes(parts) for parts in dealt])
+        self.workers.each("observe", [(parts, self.number) for parts in dealt], doing)
+        self._bill("train_seconds", np.array(who), start)
         return [None] * len(asked)
 
     # Messages.
@@ -192,10 +203,13 @@ class Scheduler:
     def _send(self, asked: Asked) -> list[None]:
         fresh: dict[tuple[bool, str], Asked] = defaultdict(list)
         forwarded: dict[str, Asked] = defaultdict(list)
+        told: dict[str, Asked] = defaultdict(list)
         for node, op in asked:
             if not len(op.to):
                 continue
-            if op.packet is None:
+            if op.numbers is not None:
+                told[op.tag].append((node, op))
+            elif op.packet is None:
                 fresh[op.model, op.tag].append((node, op))
             else:
                 forwarded[op.tag].append((node, op))
@@ -205,6 +219,11 @@ class Scheduler:
                 number = -1 if bundle is None else self.mail.add(bundle)
                 nodes, to = self.job.roster.groups[g][rows], [ops[p][1].to for p in positions]
                 self._deliver(nodes, to, tag, np.full(len(rows), number), np.arange(len(rows)))
+        for tag, ops in told.items():
+            numbers, nothing = [op.numbers for _, op in ops], np.empty(0, np.int64)
+            made = self.mail.add(Bundle(NONE, {}, np.ones((len(ops), 1)), self.number, nothing, numbers))
+            said = np.array([made if n else -1 for n in numbers])
+            self._deliver(np.array([n for n, _ in ops]), [op.to for _, op in ops], tag, said, np.arange(len(ops)))
         for tag, ops in forwarded.items():
             bundles, rows = (np.array([getattr(op.packet, k) for _, op in ops]) for k in ("bundle", "row"))
             self._deliver(np.array([n for n, _ in ops]), [op.to for _, op in ops], tag, bundles, rows)
@@ -279,7 +298,19 @@ class Scheduler:
             self._protect(g, np.array([row]))
             self.models.adopt(g, row, bundle, op.packet.row)
             self._changed[node] = True
+        self._bring_home(asked)
         return [None] * len(asked)
+
+    def _bring_home(self, asked: Asked) -> None:
+        """Let lessons keep what they want of the models that have come home from them."""
+        home: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for node, op in asked:
+            if op.turn is not None and getattr(self.job.protocol, op.lesson).keeps:
+                home[op.lesson, op.turn].append(node)
+        for (lesson, turn), nodes in home.items():
+            served = self.dealer.served(nodes)
+            doing = self._doing("coming home at", served)
+            self.workers.each("home", [(self.dealer.parts(some), lesson, turn) for some in served], doing)
 
     # Answers, lessons and exercises.
 
@@ -317,9 +348,10 @@ class Scheduler:
             heard = {}
             for sender, packet in op.heard.items():
                 heard[sender] = self.mail.bundles[packet.bundle].group, self._page(packet, pages)
-            tasks[self.dealer.server_of[node]].append(LessonTask(*self._row(node), op.lesson, heard))
+            tasks[self.dealer.server_of[node]].append(LessonTask(*self._row(node), op.lesson, op.turn, heard))
         doing = self._doing("the lesson of", self.dealer.served([n for n, _ in asked]))
-        done = [iter(d) for d in self.workers.each("teach", [(t, self.number) for t in tasks], doing)]
+        threads = max(1, self.workers.count // len(asked))
+        done = [iter(d) for d in self.workers.each("teach", [(t, self.number, threads) for t in tasks], doing)]
         return [self._taught(node, op, *next(done[self.dealer.server_of[node]])) for node, op in asked]
 
     def _taught(self, node: int, op: Teach, taught: dict[int, Arrays], seconds: float) -> dict[int, RowPacket]:
@@ -332,9 +364,8 @@ class Scheduler:
         return RowPacket(self.mail.add(bundle), 0, node)
 
     def _exercise(self, asked: Asked) -> list[dict[int, RowPacket]]:
-        training = self.dealer.by_group([n for n, op in asked if op.trains])
-        for g, _, rows in training:
-            self._protect(g, rows)
+        training = [n for n, op in asked if op.trains]
+        self._protect_all(training)
         pages: dict[tuple[int, int], Page] = {}  # one for all who heard it: it travels once
         tasks: list[list[ExerciseTask]] = [[] for _ in range(self.workers.count)]
         for node, op in asked:
@@ -344,8 +375,8 @@ class Scheduler:
         doing = self._doing("an exercise of", self.dealer.served([n for n, _ in asked]))
         done = [iter(d) for d in self.workers.each("exercise", [(t, self.number, self._noting) for t in tasks], doing)]
         results = [self._exercised(node, op, next(done[self.dealer.server_of[node]])) for node, op in asked]
-        for g, _, rows in training:
-            self._trained(g, rows)
+        if training:
+            self._trained(np.array(training))
         return results
 
     def _page(self, packet: RowPacket, pages: dict[tuple[int, int], Page]) -> Page:

@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,16 +12,18 @@ import torch
 from torch import Tensor
 
 from coterie.contract import Fields, Message, finite
+from coterie.engines._dealing import Part
 from coterie.engines._gauge import Gauge
 from coterie.engines._groups import Group
 from coterie.errors import during
 from coterie.job import Indices, Roster, Samples
+from coterie.lessons import PEAK, Home, Lesson
 from coterie.metrics import Occasion, Values
 from coterie.node.architecture import architectures
 from coterie.node.bundles import Bundle
-from coterie.node.evaluation import score
+from coterie.node.evaluation import lent, score
 from coterie.node.merging import Exchange, Merger, squared_distances
-from coterie.node.student import RowStudent, classroom, exercise, pupil, teach
+from coterie.node.student import RowStudent, Schoolhouse, exercise
 from coterie.node.training import Trainer, stack_height
 
 
@@ -66,6 +68,7 @@ class LessonTask:
     row: int
     name: str
     """The protocol's field with the lesson."""
+    turn: int
     heard: dict[int, tuple[int, Page]]
     """Whose models it was handed, each with the architecture's number."""
 
@@ -103,6 +106,7 @@ class Worker:
         self.gauges: list[Gauge] = []
         self.look_up: Callable[[], None] = lambda: None
         """Called now and then during long work, by whom it may be ended."""
+        self.school = Schoolhouse()
         self.notes: dict[int, dict[str, Tensor]] = {}
         """What the exercises of the nodes that are served here keep."""
 
@@ -115,6 +119,8 @@ class Worker:
         assert self.samples is not None
         self.rule, self.protocol, self.groups, self.notes = roster.rule.make(), roster.protocol.make(), groups, {}
         made = architectures(roster, self.samples)
+        stacked = [a.signature for a, group in zip(made, groups, strict=True) if group.mode.stack]
+        self.school = Schoolhouse({a.signature: a for a in made}, 1, stacked)
         self.trainers, self.mergers, self.gauges = [], [], []
         for g, group in enumerate(groups):
             trainer = Trainer(roster, self.samples, g, made[g], group.matrix, group.integers)
@@ -138,10 +144,12 @@ class Worker:
     def _during(self, operation: str, g: int, rows: Indices, round: int) -> contextlib.AbstractContextManager[None]:
         return during(operation, self.trainers[g].nodes[rows].tolist(), round)
 
-    def train(
-        self, g: int, rows: Indices, round: int, steps: bool = False
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def train(self, parts: list[Part], round: int, steps: bool = False) -> list[np.ndarray]:
         """Train these rows, noting their `steps` if asked; seconds and batches of each, and whether it is finite."""
+        found = [self._train(g, rows, round, steps) for g, rows in parts]
+        return [np.concatenate(each) for each in zip(*found, strict=True)]
+
+    def _train(self, g: int, rows: Indices, round: int, steps: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         trainer = self.trainers[g]
         seconds: list[float] = []
         batches: list[int] = []
@@ -162,17 +170,42 @@ class Worker:
         )
         return np.array(seconds), np.array(batches), sound.cpu().numpy()
 
-    def observe(self, g: int, rows: Indices, round: int) -> None:
+    def observe(self, parts: list[Part], round: int) -> None:
         """Let the rule look at these rows' data."""
-        for chunk in self._chunks(g, rows):
-            stack = self.groups[g].mode.stack
-            with self._during("observing the data of", g, chunk, round):
-                self.trainers[g].observe(self.rule, chunk, round, self.groups[g].state, stack)
+        for g, rows in parts:
+            stack, state = self.groups[g].mode.stack, self.groups[g].state
+            for chunk in self._chunks(g, rows):
+                with self._during("observing the data of", g, chunk, round):
+                    self.trainers[g].observe(self.rule, chunk, round, state, stack)
 
-    def score(self, g: int, rows: Indices, occasion: Occasion, test: Indices) -> dict[str, Values]:
+    def score(self, parts: list[Part], occasion: Occasion, test: Indices) -> dict[str, Values]:
         """Judge these rows on test samples, or on their own validation data."""
-        found = [score(self.trainers[g], chunk, occasion, test) for chunk in self._chunks(g, rows)]
+        found = [score(self.trainers[g], chunk, occasion, test) for g, rows in parts for chunk in self._chunks(g, rows)]
         return {name: np.concatenate([f[name] for f in found]) for name in found[0]} if found else {}
+
+    def score_peaks(self, parts: list[Part], test: Indices) -> tuple[Indices, dict[str, Values]]:
+        """Judge the models that these rows' nodes keep beside their own: whose they are, and what they are worth."""
+        nodes, found = [], []
+        for g, rows in parts:
+            trainer = self.trainers[g]
+            for chunk in self._chunks(g, np.array([r for r in rows if PEAK in self._noted(trainer, r)], np.int64)):
+                peaks = torch.stack([self._noted(trainer, r)[PEAK] for r in chunk])
+                with lent(trainer, chunk, peaks):
+                    found.append(score(trainer, chunk, "peak", test))
+                nodes.append(trainer.nodes[chunk])
+        values = {name: np.concatenate([f[name] for f in found]) for name in found[0]} if found else {}
+        return np.concatenate([*nodes, np.empty(0, np.int64)]), values
+
+    def _noted(self, trainer: Trainer, row: int) -> dict[str, Tensor]:
+        return self.notes.setdefault(int(trainer.nodes[row]), {})
+
+    def home(self, parts: list[Part], lesson: str, turn: int) -> None:
+        """Let a lesson keep what it wants of the models that have come home to these rows."""
+        kept: Lesson = getattr(self.protocol, lesson)
+        for g, rows in parts:
+            trainer = self.trainers[g]
+            for row in rows.tolist():
+                kept.home(Home(trainer.matrix[row], self._noted(trainer, row), turn, trainer.roster.rounds))
 
     def merge(self, g: int, exchange: Exchange) -> None:
         """This process's part of a merge: some columns, or some rows."""
@@ -233,28 +266,34 @@ class Worker:
         }
         notes = self.notes.setdefault(int(trainer.nodes[task.row]), {})
         noting = self.gauges[task.group].steps_of(task.row) if steps else None
-        student = RowStudent(trainer, task.row, round, heard, notes, task.to, noting)
+        student = RowStudent(trainer, task.row, round, heard, notes, task.to, self.school, noting)
         with during(f"exercise {task.name} of", [student.node], round):
             said = [(packed(fields), to) for fields, to in exercise(self.protocol, task.name, student)]
         return Done(said, time.perf_counter() - start, student.batches, finite(trainer.params[task.row]))
 
-    def teach(self, tasks: list[LessonTask], round: int) -> list[tuple[dict[int, Arrays], float]]:
-        """Give these lessons, one after the other: what each pupil goes home with, and the seconds that it took."""
-        return [self._teach(task, round) for task in tasks]
+    def teach(self, tasks: list[LessonTask], round: int, threads: int) -> list[tuple[dict[int, Arrays], float]]:
+        """Give these lessons, one after the other: what each pupil goes home with, and the seconds that it took.
 
-    def _teach(self, task: LessonTask, round: int) -> tuple[dict[int, Arrays], float]:
+        Where others have nothing to do meanwhile, as many `threads` are at work here as there are workers.
+        """
+        return [self._teach(task, round, threads) for task in tasks]
+
+    def _teach(self, task: LessonTask, round: int, threads: int) -> tuple[dict[int, Arrays], float]:
         start, own = time.perf_counter(), self.trainers[task.group]
         node, device = int(own.nodes[task.row]), own.roster.device
-        pupils = {node: pupil(own, own.matrix[task.row].clone(), float(own.me(task.row, 0).size))}
-        for sender, (group, (arrays, size, _)) in task.heard.items():
-            fields = unpacked(arrays, device)
-            whole = torch.cat([fields[f] for f in ("w", "buffers") if f in fields])
-            pupils[sender] = pupil(self.trainers[group], whole, size)
-        data = classroom(own, node, round, self.notes.setdefault(node, {}))
-        widths = {t.architecture.signature: t.architecture.layout.size for t in self.trainers}
+        heard = {
+            sender: (self.trainers[group].architecture.signature, self._message(page, device))
+            for sender, (group, page) in task.heard.items()
+        }
+        school = replace(self.school, threads=threads)
+        data = school.classroom(own, task.row, round, self.notes.setdefault(node, {}), task.turn)
         with during("the lesson of", [node], round):
-            taught = teach(getattr(self.protocol, task.name), pupils, data, widths)
-        return {p: packed(fields) for p, fields in taught.items()}, time.perf_counter() - start
+            taught = school.teach(getattr(self.protocol, task.name), own, task.row, heard, data)
+        return {p: packed(fields) for p, (_, fields) in taught.items()}, time.perf_counter() - start
+
+    def _message(self, page: Page, device: str) -> Message:
+        fields, size, number = page
+        return Message(unpacked(fields, device), torch.tensor([size], device=device), number)
 
     def kept(self) -> dict[int, Arrays]:
         """The notes of the nodes that are served here."""

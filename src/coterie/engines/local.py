@@ -75,7 +75,7 @@ class LocalSession(StepwiseSession):
         self._modes = [Mode(**plan["modes"][g]) if plan else self._mode(g) for g in groups]
         self.models: Models = Matrices(job, self._modes)
         self.models.show(self.workers)
-        self._dealer = Dealer(job.roster, self._modes, self.workers.count)
+        self._dealer = Dealer(job.roster, self._modes, self.models.costs, self.workers.count)
         self._scheduler = Scheduler(job, self.models, self.workers, self._dealer)
         self.ledger, self.traffic = self._scheduler.ledger, self._scheduler.traffic
 

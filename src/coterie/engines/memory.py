@@ -116,7 +116,7 @@ class MemorySession(StepwiseSession):
         asyncio.run(self._round(number, evaluate))
         if evaluate:
             for peer in self._present(number):
-                peer.score(merged=True)
+                peer.judge()
 
     def _present(self, number: int) -> list[Node]:
         return [self.peers[node] for node in np.flatnonzero(self.job.members(number)).tolist()]

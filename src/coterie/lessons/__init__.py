@@ -5,13 +5,13 @@ architecture. What a node teaches itself is an exercise, a method of its protoco
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from coterie.contract import Fields, Message
+from coterie.contract import Fields, Layout, Message
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,33 @@ class Pupil:
     """The number of training samples of the node it came from."""
     forward: Callable[[Tensor, Any], Tensor]
     """(parameters, inputs) -> outputs, differentiable in the parameters."""
+    layout: Layout = Layout((), ())
+    """The trainable tensors, which stand first in `params`."""
+    buffers: Layout = Layout((), ())
+    """The float buffers, which come after."""
+    labels: Tensor | None = None
+    """The share of each class in the data of the node it came from, for lessons that are `informed`."""
+
+
+Losses = Callable[[Tensor, Tensor], Tensor]
+"""(the outputs of all models `[m, B, C]`, targets `[B]`) -> what each model is to make small, `[m]`."""
+
+
+class Learn(Protocol):
+    """Training of several models at once on a teacher's own data."""
+
+    def __call__(
+        self, pupils: Mapping[int, Pupil], losses: Losses, epochs: int, learners: Collection[int] | None = None
+    ) -> dict[int, Tensor]:
+        """The models after so many epochs, each with an optimiser of its own; those who do not learn are left out.
+
+        All see the same mini-batches, and all take their steps from the same outputs. `learners` are all unless said.
+        """
+        ...
+
+
+def _absent(*_: Any, **__: Any) -> Any:
+    raise NotImplementedError("this classroom was made without a way to learn")
 
 
 @dataclass(frozen=True)
@@ -38,16 +65,48 @@ class Classroom:
     node: int
     notes: dict[str, Tensor] = field(default_factory=dict)
     """What lessons and exercises keep at this node from round to round, and in checkpoints: replaced, not changed."""
+    turn: int = 0
+    """How many lessons came before this one."""
+    rounds: int = 1
+    """How many rounds there are in all."""
+    supervise: Callable[[Tensor, Tensor], Tensor] = _absent
+    """(outputs `[..., B, C]`, targets `[B]`) -> the run's objective for each sample `[..., B]`, by the labels here."""
+    learn: Learn = _absent
+
+
+@dataclass(frozen=True)
+class Home:
+    """A node's model as it comes home from a lesson, and what the node keeps beside it."""
+
+    params: Tensor
+    """Parameters and float buffers; live, so whoever keeps them keeps a copy."""
+    notes: dict[str, Tensor]
+    turn: int
+    rounds: int
+
+
+PEAK = "peak"
+"""The note in which a lesson keeps a model beside the present one; it is judged and exported, too."""
 
 
 class Lesson(ABC):
     """What an aggregator does to the models it was handed: a frozen dataclass whose fields are the settings."""
 
     room: ClassVar[str] = "lessons"
+    keeps: bool = False
+    """Whether nodes keep something of the models that come home (`home`)."""
+    informed: bool = False
+    """Whether models come with the label shares of their nodes' data (`Pupil.labels`)."""
 
     @abstractmethod
     def teach(self, pupils: dict[int, Pupil], data: Classroom) -> dict[int, Tensor]:
         """The parameters that each pupil goes home with; who is left out keeps its own."""
+
+    def home(self, home: Home) -> None:  # noqa: B027  most lessons keep nothing
+        """What a node keeps of its model when that comes home: written into its notes."""
+
+    def suits(self, layouts: Mapping[str, Layout]) -> None:  # noqa: B027  most lessons take any
+        """Refuse architectures, by name, that it cannot teach together."""
 
 
 BASE = Lesson
@@ -84,6 +143,13 @@ class Student(Protocol):
     @property
     def pupil(self) -> Pupil:
         """One's own model; an exercise that learns in a way of its own writes into `pupil.params`."""
+        ...
+
+    def another(self, make: Callable[..., nn.Module], note: str) -> Pupil:
+        """A model beside one's own, as a part of `models` makes it for this data; its parameters are that note's.
+
+        If there is no such note yet, they are drawn, and everyone's draw is the same.
+        """
         ...
 
     def look(self, inputs: Any) -> tuple[Tensor, Tensor]:

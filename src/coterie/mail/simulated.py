@@ -38,6 +38,10 @@ class Indexed(Heard):
                 return RowPacket(int(self.mail.bundle[m]), int(self.mail.row[m]), sender)
         raise KeyError(sender)
 
+    def numbers(self, sender: int) -> tuple[int, ...]:
+        packet = self[sender]
+        return self.mail.bundles[packet.bundle].numbers[packet.row]
+
 
 class Mail:
     """All mail of one round."""

@@ -18,10 +18,10 @@ from coterie.errors import ConfigError
 from coterie.parts import Choice
 
 Values = NDArray[np.float64]
-Occasion = Literal["test", "validation", "merged"]
-"""When models are judged: on test samples after training, on one's own validation samples then, and on test samples
-again after the merge."""
-OCCASIONS: tuple[Occasion, ...] = ("test", "validation", "merged")
+Occasion = Literal["test", "validation", "merged", "peak"]
+"""When models are judged: on test samples after training, on one's own validation samples then, on test samples again
+after the merge, and those that lessons keep beside the present ones."""
+OCCASIONS: tuple[Occasion, ...] = ("test", "validation", "merged", "peak")
 DEFAULT = tuple(Choice("metrics", name) for name in ("accuracy", "loss", "f1"))
 IGNORED = -100
 """The target of what is not to be judged, such as padding in a text; the same as PyTorch's."""
@@ -93,7 +93,7 @@ def label(metric: Choice) -> str:
 
 def taken(metrics: Sequence[Choice], occasion: Occasion) -> tuple[Choice, ...]:
     """The metrics by which models are judged on an occasion: all, those that are `validated`, or the first one."""
-    if occasion == "merged":
+    if occasion in ("merged", "peak"):
         return tuple(metrics[:1])
     return tuple(m for m in metrics if occasion == "test" or getattr(m.part.target, "validated", True))
 

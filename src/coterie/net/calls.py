@@ -108,7 +108,8 @@ class Calls:
         round, message, half = self.pace.round, packet.message, self.expected.half
         payload = wire.encode(message.fields, half, self._payloads) if message.fields else memoryview(b"")
         code, amount = self._signatures[packet.architecture], packet.bytes // (2 if half else 1)
-        header = wire.header(self.contacts.session, round, tag, code, float(message.size), payload).SerializeToString()
+        about = (self.contacts.session, round, tag, code, float(message.size), payload, message.numbers)
+        header = wire.header(*about).SerializeToString()
         self._serial += 1
         encoded = EncodedPacket(self._serial, round, header, payload, amount, frozenset(to))
         self._outgoing = [*self._outgoing, encoded]

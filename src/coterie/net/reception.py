@@ -176,7 +176,7 @@ class Reception:
     def _packet(self, link: Link, receiver: Receiver) -> Packet:
         """The message that a receiver has all of, if it is sound."""
         header = receiver.header
-        message = Message(receiver.finish(), torch.tensor([header.size]), header.round)
+        message = Message(receiver.finish(), torch.tensor([header.size]), header.round, tuple(header.numbers))
         return Packet(link.number, self.contacts.agreement.codes[header.architecture], message)
 
 

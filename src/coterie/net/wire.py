@@ -20,7 +20,7 @@ from coterie.errors import Refused
 from coterie.net.wire_pb2 import Header
 from coterie.node.buffers import BufferPool
 
-VERSION = 2
+VERSION = 3
 CHUNK = 1 << 20
 _HEADER_LIMIT = 4 << 10
 _HEAD_LIMIT = 64 << 10
@@ -53,9 +53,15 @@ def encode(fields: Mapping[str, Tensor], half: bool = False, pool: BufferPool | 
 
 
 def header(
-    session: str, round: int, tag: str, architecture: str, size: float, payload: bytes | bytearray | memoryview
+    session: str,
+    round: int,
+    tag: str,
+    architecture: str,
+    size: float,
+    payload: bytes | bytearray | memoryview,
+    numbers: tuple[int, ...] = (),
 ) -> Header:
-    """The header that announces this payload."""
+    """The header that announces this payload, or says these numbers itself."""
     return Header(
         version=VERSION,
         session=session,
@@ -65,7 +71,8 @@ def header(
         size=size,
         bytes=len(payload),
         checksum=checksum(payload),
-        nothing=not payload,
+        nothing=not payload and not numbers,
+        numbers=numbers,
     )
 
 
@@ -102,6 +109,8 @@ class Expected:
     tags: Callable[[str], bool]
     half: bool
     """Whether bfloat16 was agreed on; then float32 is refused, and the reverse."""
+    numbers: Callable[[str], int] = lambda tag: 0
+    """Of a tag: how many whole numbers are said instead of fields."""
 
 
 class Receiver:
@@ -175,10 +184,17 @@ class Receiver:
         fields = self._expected.architectures(header.tag).get(header.architecture)
         if fields is None:
             raise Refused("architecture", f"unknown architecture {_printable(header.architecture)}")
-        if header.bytes or not header.nothing:
+        if header.numbers:
+            self._check_numbers(header)
+        elif header.bytes or not header.nothing:
             self._check_length(header.bytes, fields)
         self._judge(header)
         self._header, self._fields = header, fields
+
+    def _check_numbers(self, header: Header) -> None:
+        expected = self._expected.numbers(header.tag)
+        if len(header.numbers) != expected or header.bytes or header.nothing:
+            raise Refused("numbers", f"{len(header.numbers)} numbers, {expected} are expected and nothing else")
 
     def _check_length(self, length: int, fields: dict[str, int]) -> None:
         # The data's length follows from which optional fields are there; only the file's own head leaves some play.

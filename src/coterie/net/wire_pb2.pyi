@@ -50,7 +50,7 @@ class Welcome(_message.Message):
     def __init__(self, accepted: _Optional[bool] = ..., reason: _Optional[str] = ..., version: _Optional[int] = ..., session: _Optional[str] = ..., round: _Optional[int] = ..., finished: _Optional[bool] = ..., first: _Optional[int] = ...) -> None: ...
 
 class Header(_message.Message):
-    __slots__ = ("version", "session", "round", "tag", "architecture", "size", "bytes", "checksum", "nothing")
+    __slots__ = ("version", "session", "round", "tag", "architecture", "size", "bytes", "checksum", "nothing", "numbers")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +60,7 @@ class Header(_message.Message):
     BYTES_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     NOTHING_FIELD_NUMBER: _ClassVar[int]
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
     version: int
     session: str
     round: int
@@ -69,7 +70,8 @@ class Header(_message.Message):
     bytes: int
     checksum: int
     nothing: bool
-    def __init__(self, version: _Optional[int] = ..., session: _Optional[str] = ..., round: _Optional[int] = ..., tag: _Optional[str] = ..., architecture: _Optional[str] = ..., size: _Optional[float] = ..., bytes: _Optional[int] = ..., checksum: _Optional[int] = ..., nothing: _Optional[bool] = ...) -> None: ...
+    numbers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, version: _Optional[int] = ..., session: _Optional[str] = ..., round: _Optional[int] = ..., tag: _Optional[str] = ..., architecture: _Optional[str] = ..., size: _Optional[float] = ..., bytes: _Optional[int] = ..., checksum: _Optional[int] = ..., nothing: _Optional[bool] = ..., numbers: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Receipt(_message.Message):
     __slots__ = ("accepted", "reason", "detail", "round", "session", "finished")

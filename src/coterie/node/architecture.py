@@ -88,7 +88,10 @@ def architectures(roster: Roster, samples: Samples) -> list[Architecture]:
     """One module per model of the job, in this process."""
     for model in roster.models:
         _check(model, samples)
-    return [build(c.name, c.make(), samples.shape, samples.answers, roster.device) for c in roster.models]
+    made = [build(c.name, c.make(), samples.shape, samples.answers, roster.device) for c in roster.models]
+    for lesson in roster.protocol.make().lessons:
+        lesson.suits({architecture.signature: architecture.layout for architecture in made})
+    return made
 
 
 def _check(model: Choice, samples: Samples) -> None:

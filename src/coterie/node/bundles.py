@@ -1,11 +1,18 @@
 """Messages of many rows: what nodes of one architecture say at the same time, as the simulator has it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from coterie.job import Indices
+
+NUMBER = 8
+"""Bytes that a whole number counts for in a message."""
+
+
+NONE = -1
+"""The architecture of messages that are of none: whole numbers."""
 
 
 @dataclass
@@ -20,6 +27,8 @@ class Bundle:
     round: int
     refused: Indices
     """Rows with numbers that are not finite: nobody accepts them."""
+    numbers: list[tuple[int, ...]] = field(default_factory=list)
+    """The whole numbers of each message, where they are what is said."""
 
     @property
     def aliases(self) -> bool:

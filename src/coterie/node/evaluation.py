@@ -1,5 +1,6 @@
 """Evaluation: how models are judged by metrics, and when a node's training is better taken back."""
 
+import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,6 +29,18 @@ def score(models: Rows, rows: Indices, occasion: Occasion, test: Indices) -> dic
         return {name: np.full(len(rows), np.nan) for name in found}
     _feed(list(found.values()), models, rows, None if own else test)
     return {name: metric.value() for name, metric in found.items()}
+
+
+@contextlib.contextmanager
+def lent(models: Rows, rows: Indices, others: Tensor) -> Iterator[None]:
+    """Other models in the place of these rows for a while."""
+    where = torch.as_tensor(rows)
+    own = models.matrix[where]  # a copy
+    models.matrix[where] = others
+    try:
+        yield
+    finally:
+        models.matrix[where] = own
 
 
 def _feed(metrics: list[Metric], models: Rows, rows: Indices, test: Indices | None) -> None:

@@ -13,12 +13,13 @@ from coterie.contract import Message, Term, finite
 from coterie.errors import during, noted
 from coterie.initialisers import Origin
 from coterie.job import Indices, Job, Ledger, diverged, foreign
+from coterie.lessons import PEAK, Home, Lesson
 from coterie.node.architecture import architectures
 from coterie.node.buffers import BufferPool
-from coterie.node.evaluation import score
+from coterie.node.evaluation import lent, score
 from coterie.node.measures import Steps, layers, spread
 from coterie.node.snapshot import Rows, Snapshot
-from coterie.node.student import RowStudent, classroom, exercise, pupil, teach
+from coterie.node.student import RowStudent, Schoolhouse, exercise
 from coterie.node.sums import Packet, StreamInbox, Summed
 from coterie.node.training import RowData, Trainer
 from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Op, Receive, Send, Teach, Train
@@ -46,6 +47,8 @@ class Node:
         """The protocol's integers at this node, kept from round to round."""
         self.steps = Steps.beside(self.params) if "steps" in job.measures else None
         self.notes: dict[str, Tensor] = {}
+        self.fresh = True
+        """Whether the model has changed since it was last judged."""
         self.pool = BufferPool()
         """Where the sums get their memory; a node that is alone in its process keeps it from round to round."""
 
@@ -94,7 +97,7 @@ class Node:
             case Adopt():
                 if op.packet.architecture != self.trainer.architecture.signature:
                     raise foreign(self.node)
-                self._take(op.packet.message)
+                await self.work(lambda: self._adopt(op))
             case Teach():
                 return await self.work(lambda: self._teach(op))
             case Exercise():
@@ -126,14 +129,15 @@ class Node:
         self.ledger.add("batches", np.array([self.node]), batches)
         if not finite(self.params):
             raise diverged(self.node, self.number)
-        if self.evaluating:
+        self.fresh = True
+        if self.evaluating and self.job.protocol.judged == "trained":
             self.score()
 
     def _exercise(self, op: Exercise) -> dict[int, Packet]:
         start, own = time.perf_counter(), self.trainer.architecture.signature
         heard = {sender: packet.message for sender, packet in (op.heard or {}).items()}
         steps = self.steps if self.evaluating else None
-        student = RowStudent(self.trainer, self.row, self.number, heard, self.notes, op.to.tolist(), steps)
+        student = RowStudent(self.trainer, self.row, self.number, heard, self.notes, op.to.tolist(), self.school, steps)
         size = self.trainer.me(self.row, 0).size
         packets = dict.fromkeys(student.to, Packet(self.node, own, Message({}, size, self.number)))
         for fields, to in exercise(self.job.protocol, op.name, student):
@@ -146,18 +150,22 @@ class Node:
     def _message(self, model: bool = False) -> Message:
         me = self.trainer.me(self.row, self.number)
         fields = {"w": self.params} if model else dict(self.job.rule.send(me, self.params, self.state))
+        if model and self.job.protocol.informed:
+            fields["labels"] = me.labels
         if fields and self.trainer.buffers.shape[1]:
             fields["buffers"] = self.trainer.buffers[self.row]
         return Message(fields, me.size, self.number)
 
     def _send(self, op: Send) -> None:
         architecture = self.trainer.architecture.signature
-        if op.packet is not None:
+        if op.numbers is not None:
+            size = self.trainer.me(self.row, 0).size
+            packet = Packet(self.node, architecture, Message({}, size, self.number, op.numbers))
+        elif op.packet is not None:
             packet = Packet(self.node, op.packet.architecture, op.packet.message)
         else:
             packet = Packet(self.node, architecture, self._message(op.model))
-        fields = packet.message.fields.values()
-        sound = bool(fields) and all(map(finite, fields))
+        sound = not packet.message.void and all(map(finite, packet.message.fields.values()))
         reached = [to for to in op.to.tolist() if to in self.reachable]
         self.transport.send(self.node, reached, op.tag, packet if sound else None)
         self.transport.send(self.node, [to for to in op.to.tolist() if to not in self.reachable], op.tag, None)
@@ -183,6 +191,7 @@ class Node:
         mine = Message(rule.send(me, self.params, self.state), me.size, self.number)
         params, self.state = rule.merge(me, self.params.clone(), self.state, StreamInbox(rule, mine, heard))
         self.params.copy_(params)
+        self.fresh = True
         if self.trainer.buffers.shape[1]:
             own = self.trainer.buffers[self.row]
             own.copy_(heard.buffers.merged("buffers", Term(own, me.size), True, heard.own))
@@ -196,37 +205,54 @@ class Node:
             heard.add(packet)
         return heard
 
-    def _take(self, message: Message) -> None:
+    def _adopt(self, op: Adopt) -> None:
+        message: Message = op.packet.message
+        self.fresh = True
         self.params.copy_(message["w"])
         if "buffers" in message:
             self.trainer.buffers[self.row] = message["buffers"]
+        if op.turn is not None:
+            lesson: Lesson = getattr(self.job.protocol, op.lesson)
+            lesson.home(Home(self.trainer.matrix[self.row], self.notes, op.turn, self.job.roster.rounds))
 
     def _teach(self, op: Teach) -> dict[int, Packet]:
-        start, size = time.perf_counter(), float(self.trainer.me(self.row, 0).size)
-        pupils = {self.node: pupil(self.trainer, self.trainer.matrix[self.row].clone(), size)}
-        for sender, packet in op.heard.items():
-            whole = torch.cat([packet.message[f] for f in ("w", "buffers") if f in packet.message])
-            pupils[sender] = pupil(self.classmates[packet.architecture], whole, float(packet.message.size))
-        data = classroom(self.trainer, self.node, self.number, self.notes)
-        widths = {name: trainer.architecture.layout.size for name, trainer in self.classmates.items()}
-        packets = {}
-        for node, fields in teach(getattr(self.job.protocol, op.lesson), pupils, data, widths).items():
-            message = Message(fields, torch.tensor([pupils[node].size]), self.number)
-            packets[node] = Packet(self.node, pupils[node].architecture, message)
+        start = time.perf_counter()
+        heard = {sender: (packet.architecture, packet.message) for sender, packet in op.heard.items()}
+        packets, lesson = {}, getattr(self.job.protocol, op.lesson)
+        data = self.school.classroom(self.trainer, self.row, self.number, self.notes, op.turn)
+        taught = self.school.teach(lesson, self.trainer, self.row, heard, data)
+        for node, (architecture, fields) in taught.items():
+            size = heard[node][1].size if node in heard else self.trainer.me(self.row, 0).size
+            packets[node] = Packet(self.node, architecture, Message(fields, size, self.number))
         self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
         return packets
 
     classmates: dict[str, Trainer]
     """The trainers of all architectures that the configuration allows, by signature."""
+    school: Schoolhouse
+    """Where the node gives its lessons and does its exercises."""
+
+    def judge(self) -> None:
+        """Measure this peer's model at the end of a round; one that is as it was when it was measured last is not."""
+        if self.job.protocol.judged == "trained":
+            self.score(merged=True)
+            return
+        if self.fresh:
+            self.score()
+        self._gauge(merged=True)
 
     def score(self, merged: bool = False) -> None:
         """Measure this peer's model; distances to others are not known to a peer and stay empty."""
         start, mine, row = time.perf_counter(), np.array([self.node]), np.array([self.row])
         self.ledger.judge(mine, score(self.trainer, row, "merged" if merged else "test", self.job.test))
         if not merged:
+            self.fresh = False
             self.ledger.expect(mine)
             if len(self.job.roster.validation[self.node]):
                 self.ledger.judge(mine, score(self.trainer, row, "validation", self.job.test))
+        if PEAK in self.notes:
+            with lent(self.trainer, row, self.notes[PEAK].unsqueeze(0)):
+                self.ledger.judge(mine, score(self.trainer, row, "peak", self.job.test))
         self._gauge(merged)
         self.ledger.add("evaluate_seconds", mine, time.perf_counter() - start)
 
@@ -274,11 +300,12 @@ def peers(job: Job, nodes: Indices, ledger: Ledger, kind: type[Node] = Node) -> 
     """These nodes as peers, at their starting points."""
     made = trainers(job, nodes)
     classmates = {t.architecture.signature: t for t in made}
+    school = Schoolhouse({name: t.architecture for name, t in classmates.items()}, torch.get_num_threads())
     found = {}
     for trainer in made:
         for row, node in enumerate(trainer.nodes.tolist()):
             found[node] = kind(job, node, trainer, row, ledger)
-            found[node].classmates = classmates
+            found[node].classmates, found[node].school = classmates, school
     return dict(sorted(found.items()))
 
 

@@ -75,6 +75,20 @@ class Rows:
             )
             return stacked
 
+    def supervise(self, row: int) -> Callable[[Tensor, Tensor], Tensor]:
+        """The training objective of any model on the samples of a row's node: outputs `[..., B, C]`, a loss for each.
+
+        An objective that draws gets the middle of what it may draw.
+        """
+        me = replace(self.me(row, 0), seed=0)
+
+        def supervise(outputs: Tensor, targets: Tensor) -> Tensor:
+            noise = (torch.full(targets.shape[:1], 0.5, device=targets.device),) if self.draws else ()
+            each: list[Tensor] = [self.objective(o, targets, me, *noise) for o in outputs.view(-1, *outputs.shape[-2:])]
+            return torch.stack(each).view(outputs.shape[:-1])
+
+        return supervise
+
     def plain_loss(self, outputs: Tensor, targets: Tensor, me: Me) -> Tensor:
         """The loss per sample outside of training: cross-entropy for class labels, else what training minimises.
 

@@ -1,15 +1,69 @@
-"""A node at its desk: what an exercise of its protocol sees and does, in the process where the node's model is."""
+"""What lessons of a node and exercises of its protocol see and do, in the process where the node's model is."""
 
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from coterie.contract import Fields, Message
 from coterie.datasets import Inputs
+from coterie.initialisers import Origin
+from coterie.initialisers.default import default
 from coterie.lessons import Classroom, Lesson, Loss, Pupil, Said
+from coterie.node.architecture import Architecture, build
 from coterie.node.measures import Steps
+from coterie.node.together import Together
 from coterie.node.training import Trainer
+
+
+@dataclass(frozen=True)
+class Schoolhouse:
+    """What a process needs for lessons and exercises: all architectures there are, and how it computes best."""
+
+    architectures: dict[str, Architecture] = field(default_factory=dict)
+    """By signature."""
+    threads: int = 1
+    """How many models may learn at a time."""
+    stacked: Collection[str] = ()
+    """The signatures of architectures whose models learn faster stacked than one after the other."""
+
+    def pupil(self, signature: str, params: Tensor, size: float, labels: Tensor | None = None) -> Pupil:
+        """A model, of a node with so many samples, as lessons and exercises see it."""
+        architecture = self.architectures[signature]
+        layout, buffers = architecture.layout, architecture.buffers
+
+        def forward(p: Tensor, x: Inputs) -> Tensor:
+            return architecture.forward(p[: layout.size], x)
+
+        return Pupil(signature, params, size, forward, layout, buffers, labels)
+
+    def classroom(self, own: Trainer, row: int, round: int, notes: dict[str, Tensor], turn: int = 0) -> Classroom:
+        """A node's own data."""
+        node, samples = int(own.nodes[row]), own.samples
+        mine = torch.as_tensor(own.roster.train[node])
+        learn = Together(self.architectures, own, node, round, self.threads, self.stacked)
+        about = (own.roster.seed, round, node, notes, turn, own.roster.rounds)
+        return Classroom(samples.inputs(mine), samples.targets(mine), *about, own.supervise(row), learn)
+
+    def teach(
+        self, lesson: Lesson, own: Trainer, row: int, heard: Mapping[int, tuple[str, Message]], data: Classroom
+    ) -> dict[int, tuple[str, Fields]]:
+        """Apply a lesson to a node's own model and those heard, each with its architecture.
+
+        Gives what each goes home with, as a message has it: trainable parameters and float buffers.
+        """
+        me = own.me(row, data.round)
+        pupils = {data.node: self.pupil(own.architecture.signature, own.matrix[row].clone(), float(me.size), me.labels)}
+        for sender, (signature, message) in sorted(heard.items()):
+            whole = torch.cat([message[f] for f in ("w", "buffers") if f in message])
+            pupils[sender] = self.pupil(signature, whole, float(message.size), message.fields.get("labels"))
+        found: dict[int, tuple[str, Fields]] = {}
+        for node, params in lesson.teach(dict(sorted(pupils.items())), data).items():
+            w, buffers = params.split([pupils[node].layout.size, pupils[node].buffers.size])
+            found[node] = pupils[node].architecture, {"w": w} | ({"buffers": buffers} if len(buffers) else {})
+        return found
 
 
 class RowStudent:
@@ -23,20 +77,34 @@ class RowStudent:
         heard: dict[int, Message],
         notes: dict[str, Tensor],
         to: list[int],
+        school: Schoolhouse,
         steps: Steps | None = None,
     ) -> None:
         self.trainer, self.row, self.round, self.heard, self.notes, self.to = trainer, row, round, heard, notes, to
-        self.steps, self.batches = steps, 0
+        self.school, self.steps, self.batches = school, steps, 0
         self.node, self.seed = int(trainer.nodes[row]), trainer.roster.seed
         self.classes, self.shape = trainer.samples.classes, trainer.samples.shape
 
     @property
     def data(self) -> Classroom:
-        return classroom(self.trainer, self.node, self.round, self.notes)
+        return self.school.classroom(self.trainer, self.row, self.round, self.notes)
 
     @property
     def pupil(self) -> Pupil:
-        return pupil(self.trainer, self.trainer.matrix[self.row], float(self.trainer.me(self.row, 0).size))
+        me = self.trainer.me(self.row, 0)
+        signature = self.trainer.architecture.signature
+        return self.school.pupil(signature, self.trainer.matrix[self.row], float(me.size), me.labels)
+
+    def another(self, make: Callable[..., nn.Module], note: str) -> Pupil:
+        samples, roster = self.trainer.samples, self.trainer.roster
+        made = build(note, make, samples.shape, samples.answers, roster.device)
+        self.school.architectures.setdefault(made.signature, made)
+        if note not in self.notes:
+            row = torch.zeros(made.width, device=roster.device)
+            default(made.module, Origin(roster.seed, -1, 1.0))
+            made.read(row, torch.zeros(made.integers, dtype=torch.int64, device=roster.device))
+            self.notes[note] = row
+        return self.school.pupil(made.signature, self.notes[note], float(self.trainer.me(self.row, 0).size))
 
     def look(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         self.trainer.point(self.row)
@@ -50,27 +118,6 @@ class RowStudent:
         self.batches += self.trainer.train_row(self.row, self.round, loss)
         if self.steps:
             self.steps.after_training(self.trainer.params[self.row])
-
-
-def pupil(trainer: Trainer, params: Tensor, size: float) -> Pupil:
-    """A model of a trainer's architecture, of a node with so many samples, as lessons and exercises see it."""
-    architecture, width = trainer.architecture, trainer.architecture.layout.size
-    return Pupil(architecture.signature, params, size, lambda p, x: architecture.forward(p[:width], x))
-
-
-def classroom(trainer: Trainer, node: int, round: int, notes: dict[str, Tensor]) -> Classroom:
-    """A node's own data, as lessons and exercises see them."""
-    samples, own = trainer.samples, torch.as_tensor(trainer.roster.train[node])
-    return Classroom(samples.inputs(own), samples.targets(own), trainer.roster.seed, round, node, notes)
-
-
-def teach(lesson: Lesson, pupils: dict[int, Pupil], data: Classroom, widths: dict[str, int]) -> dict[int, Fields]:
-    """Apply a lesson; what each pupil goes home with, as a message has it: trainable parameters and float buffers."""
-    fields: dict[int, Fields] = {}
-    for node, params in lesson.teach(pupils, data).items():
-        width = widths[pupils[node].architecture]
-        fields[node] = {"w": params[:width]} | ({"buffers": params[width:]} if len(params) > width else {})
-    return fields
 
 
 def exercise(protocol: Any, name: str, student: RowStudent) -> list[tuple[Fields, list[int]]]:

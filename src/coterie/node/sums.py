@@ -8,6 +8,7 @@ from torch import Tensor
 
 from coterie.contract import Message, Rule, Term
 from coterie.node.buffers import BufferPool
+from coterie.node.bundles import NUMBER
 from coterie.protocols import Heard
 
 BLOCK = 1 << 16
@@ -24,7 +25,8 @@ class Packet:
 
     @property
     def bytes(self) -> int:
-        return sum(f.numel() * f.element_size() for f in self.message.fields.values())
+        tensors = sum(f.numel() * f.element_size() for f in self.message.fields.values())
+        return tensors + NUMBER * len(self.message.numbers)
 
 
 class Kept(Heard):
@@ -41,6 +43,9 @@ class Kept(Heard):
 
     def __getitem__(self, sender: int) -> Packet:
         return self.packets[sender]
+
+    def numbers(self, sender: int) -> tuple[int, ...]:
+        return self.packets[sender].message.numbers
 
 
 class Sums:

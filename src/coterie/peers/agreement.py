@@ -75,6 +75,8 @@ def vocabulary(job: Job, node: Node, rounds: int, half: bool) -> Expected:
     for trainer in node.classmates.values():
         zeros = torch.zeros(trainer.architecture.layout.size)
         variants = [{"w": zeros}] if job.protocol.keeps else []
+        if job.protocol.informed:
+            variants.append({"w": zeros, "labels": torch.zeros(job.samples.classes)})
         for number in (1, rounds):
             me = _me(job, node.node, trainer, number)
             variants.append(rule.send(me, zeros, rule.init(me, zeros)))
@@ -94,8 +96,8 @@ def vocabulary(job: Job, node: Node, rounds: int, half: bool) -> Expected:
         answers = {code: {} for code in said}  # other kinds do not answer, and say so
         answers[code(own)] = {name: tensor.numel() for name, tensor in answer.items()}
     spoken = {name for fields in said.values() for name in fields}
-    exercised = job.protocol.says(job.samples.shape, job.samples.classes)
-    special = {tag: dict.fromkeys(said, fields) for tag, fields in exercised.items()}
+    exercised, told = job.protocol.says(job.samples.shape, job.samples.classes), job.protocol.tells()
+    special = {tag: dict.fromkeys(said, exercised.get(tag, {})) for tag in (*told, *exercised)}
     optional = spoken - (always or set()) | {name for fields in exercised.values() for name in fields} - spoken
     tags = job.protocol.tags
     return Expected(
@@ -103,6 +105,7 @@ def vocabulary(job: Job, node: Node, rounds: int, half: bool) -> Expected:
         optional=frozenset(optional),
         tags=lambda tag: tags is None or tag in tags,
         half=half,
+        numbers=lambda tag: told.get(tag, 0),
     )
 
 

@@ -111,8 +111,8 @@ class Mailroom:
 
         def take_in() -> bool:
             packet = opened()
-            box.add(packet.sender, packet if packet.message.fields else None)
-            return bool(packet.message.fields)
+            box.add(packet.sender, None if packet.message.void else packet)
+            return not packet.message.void
 
         return take_in() if small else await self._work(take_in)
 

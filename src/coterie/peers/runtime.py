@@ -150,7 +150,8 @@ class PeerRuntime:
         """The mail room that this peer's rule, protocol and timing ask for."""
         config, rule, protocol = self.config, self.config.job.rule, self.config.job.protocol
         keep, samples = protocol.keeps or rule.answers, config.job.samples
-        if config.timing.mode == "async" and (rule.answers or protocol.says(samples.shape, samples.classes)):
+        arranged = protocol.says(samples.shape, samples.classes) or protocol.tells()
+        if config.timing.mode == "async" and (rule.answers or arranged):
             cure = "Choose another method, or --engine.mode sync."
             raise ConfigError("what answers each neighbour or says several things cannot run asynchronously", cure=cure)
         if config.timing.mode == "async" and config.job.network.changes:
@@ -292,7 +293,7 @@ class PeerRuntime:
             behind = self.mailroom.staleness
             self.ledger.latest["staleness"][node] = np.mean(behind) if behind else np.nan
         if evaluate:
-            await self._work(lambda: self.node.score(merged=True))
+            await self._work(lambda: self.node.judge())
             self._record(number)
         self.mailroom.end()
         self.status.round_seconds = self.pace.times.round_seconds

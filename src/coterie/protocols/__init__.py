@@ -12,14 +12,17 @@ they say.
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.contract import Rule
+from coterie.lessons import Lesson
+from coterie.network.graph import Graph
 
 Nodes = NDArray[np.int64]
+NOBODY: Nodes = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,23 @@ class Place:
     seed: int
     counters: dict[str, int] = field(default_factory=dict)
     """The protocol's integers at this node, kept from round to round and in checkpoints."""
+    identity: int = 0
+    """What all nodes call this one: its number where nodes are numbered, and else made of its name."""
+    graph: Graph | None = None
+    """The network of this round, where it is known as a whole: not to peers that know their neighbours alone."""
+
+    @property
+    def partners(self) -> Nodes:
+        """Whom it hears and who hear it."""
+        return np.intersect1d(self.neighbours, self.audience)
 
 
 class Heard(Mapping[int, Any]):
     """The packets a `Receive` brought, by sender; engines subclass it with what they keep in hand."""
+
+    def numbers(self, sender: int) -> tuple[int, ...]:
+        """The whole numbers that this sender's packet says, if it says any (`Send.numbers`)."""
+        raise TypeError("what is added up on arrival is not kept: the protocol must say that it keeps packets")
 
 
 @dataclass(frozen=True)
@@ -53,13 +69,15 @@ class Observe:
 class Send:
     """Send a packet to some nodes: the rule's message if `packet` is None, else one from elsewhere.
 
-    `model` sends the bare parameters instead of what the rule says.
+    `model` sends the bare parameters instead of what the rule says, and `numbers` whole numbers instead of tensors:
+    what protocols have to arrange among themselves. None at all, `()`, says that there is nothing to say.
     """
 
     to: Nodes
     tag: str = "model"
     packet: Any = None
     model: bool = False
+    numbers: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -87,20 +105,26 @@ class Merge:
 
 @dataclass(frozen=True)
 class Adopt:
-    """Take a packet's parameters for one's own."""
+    """Take a packet's parameters for one's own, and let the lesson that made them keep of them what it wants to.
+
+    `lesson` is the name of the protocol's field that holds it, and `turn` the lesson's; None: no lesson made them.
+    """
 
     packet: Any
+    turn: int | None = None
+    lesson: str = "lesson"
 
 
 @dataclass(frozen=True)
 class Teach:
     """Apply a lesson to the models heard and one's own; gives one packet per node that it teaches.
 
-    `lesson` is the name of the protocol's field that holds it.
+    `lesson` is the name of the protocol's field that holds it, and `turn` counts the lessons that came before.
     """
 
-    heard: Heard
+    heard: Mapping[int, Any]
     lesson: str = "lesson"
+    turn: int = 0
 
 
 @dataclass(frozen=True)
@@ -111,8 +135,8 @@ class Exercise:
     """
 
     name: str
-    heard: Heard | None = None
-    to: Nodes = field(default_factory=lambda: np.empty(0, np.int64))
+    heard: Mapping[int, Any] | None = None
+    to: Nodes = field(default_factory=lambda: NOBODY)
     trains: bool = False
 
 
@@ -128,9 +152,11 @@ class Protocol(ABC):
     """All tags it uses, if it says so: a peer then takes nothing else in."""
     keeps: ClassVar[bool] = True
     """Whether it does more with what it receives than merge it: else a peer adds models up as they arrive."""
-    local: ClassVar[bool] = False
+    local: bool = False
     """Whether the numbers of nodes are names of one's neighbours and no more: then peers that know nobody else can
     follow it, too."""
+    judged: ClassVar[Literal["trained", "last"]] = "trained"
+    """Whether models are what their training has made of them, or what they are at the end of the round."""
 
     @abstractmethod
     def round(self, place: Place, rule: Rule, merge_first: bool) -> Round:
@@ -141,6 +167,23 @@ class Protocol(ABC):
 
         `shape` is that of one sample, or a dict or tuple of such; `classes` is 0 where targets are no class labels.
         """
+        return {}
+
+    @property
+    def lessons(self) -> list[Lesson]:
+        """The lessons that it holds."""
+        return [lesson for lesson in vars(self).values() if isinstance(lesson, Lesson)]
+
+    @property
+    def informed(self) -> bool:
+        """Whether models are to come with the label shares of their nodes."""
+        return any(lesson.informed for lesson in self.lessons)
+
+    def suits(self, graph: Graph) -> None:  # noqa: B027  any suits most protocols
+        """Refuse a network, that of the first round if it changes, which the settings do not suit."""
+
+    def tells(self) -> dict[str, int]:
+        """For each tag under which it sends whole numbers, how many."""
         return {}
 
     def fits(self, nodes: int, passing: Collection[int] = ()) -> None:  # noqa: B027  all suit most protocols
