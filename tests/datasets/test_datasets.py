@@ -43,20 +43,6 @@ class Response(io.BytesIO):
         self.headers = {"Content-Length": str(len(content))}
 
 
-@pytest.fixture(autouse=True)
-def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """No network and an empty cache; the addresses that would have been asked."""
-    urls: list[str] = []
-
-    def refuse(request: urllib.request.Request, **_: Any) -> Any:
-        urls.append(request.full_url)
-        raise urllib.error.URLError("no route to host")
-
-    monkeypatch.setattr(urllib.request, "urlopen", refuse)
-    monkeypatch.setenv("COTERIE_CACHE", str(tmp_path / "cache"))
-    return urls
-
-
 def load(name: str, folder: Path | None, **settings: Any) -> Dataset:
     dataset = find("datasets", name).make(**settings)(folder)
     assert isinstance(dataset, Dataset)

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.datasets import Dataset
 from coterie.datasets._files import damaged
-from coterie.errors import DataError
+from coterie.errors import ConfigError, DataError
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -69,13 +70,25 @@ def images(
     mean: Sequence[float],
     std: Sequence[float],
     normalise: bool,
+    size: int | None = None,
 ) -> Dataset:
-    """A data set of pictures in [0, 1], or, normalised, with about mean 0 and standard deviation 1 in each channel."""
+    """A data set of pictures in [0, 1], or, normalised, with about mean 0 and standard deviation 1 in each channel.
+
+    With `size` they are scaled down to that many pixels a side by adaptive average pooling: each new pixel is the mean
+    of the old ones it touches, in a row those from ⌊i · old / new⌋ up to ⌈(i + 1) · old / new⌉. Where the sizes divide
+    (32 to 16) that is the mean of whole blocks, which the wider filter of an antialiased interpolation is not. `mean`
+    and `std` stay those of the published size.
+    """
+    if size is not None and not 1 <= size <= min(shape[1:]):
+        cure = "Pictures are only scaled down: leave it out for the published size."
+        raise ConfigError("dataset.size", expected=f"1 to {min(shape[1:])} pixels", got=size, cure=cure)
 
     def pixels(x: NDArray[Any]) -> Tensor:
         tensor = floats(name, _channels_first(name, x, shape))
         if x.dtype != np.uint8 and tensor.numel() and not (tensor.min() >= 0 and tensor.max() <= 1):
             raise DataError(f"pixels of {name}", expected="bytes or numbers from 0 to 1", got=f"{x.dtype} outside them")
+        if size is not None:
+            tensor = F.adaptive_avg_pool2d(tensor, size)
         if normalise:
             tensor.sub_(torch.tensor(mean).view(-1, 1, 1)).div_(torch.tensor(std).view(-1, 1, 1))
         return tensor

@@ -2,8 +2,6 @@
 
 import io
 import pickle
-import tarfile
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -12,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.datasets._archives import open_tar
 from coterie.datasets._arrays import Arrays
-from coterie.datasets._files import damaged, incomplete
+from coterie.datasets._files import damaged, incomplete, read_bytes
 
 PIXELS = 3 * 32 * 32
 
@@ -35,7 +34,7 @@ class Form:
         for base in (place / self.folder, place):
             missing = [name for name in self.files if not (base / name).is_file()]
             if not missing:
-                return self._join((name, _read(base / name), base / name) for name in self.files)
+                return self._join((name, read_bytes(base / name), base / name) for name in self.files)
             # A file called `test` in the user's folder can be anything; in the set's own folder it is the set's.
             if base != place and len(missing) < len(self.files):
                 raise incomplete(self.folder, base, missing)
@@ -98,25 +97,15 @@ class _ArraysOnly(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not allowed")
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise damaged(path, error) from error
-
-
 def _members(archive: Path, wanted: tuple[str, ...]) -> list[tuple[str, bytes, Path]]:
     """The wanted files of an archive, read without unpacking it."""
     found: dict[str, bytes] = {}
-    try:
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                name = PurePosixPath(member.name).name
-                file = tar.extractfile(member) if member.isfile() and name in wanted else None
-                if file is not None:
-                    found[name] = file.read()
-    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-        raise damaged(archive, error) from error
+    with open_tar(archive) as tar:
+        for member in tar:
+            name = PurePosixPath(member.name).name
+            file = tar.extractfile(member) if member.isfile() and name in wanted else None
+            if file is not None:
+                found[name] = file.read()
     if missing := [name for name in wanted if name not in found]:
         raise damaged(archive, f"without {', '.join(missing)}")
     return [(name, data, archive / name) for name, data in found.items()]

@@ -15,7 +15,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, TextColumn, TransferSpeedColumn
 
 from coterie import files
 from coterie.errors import DataError
@@ -30,11 +30,11 @@ _UNREADABLE: tuple[type[Exception], ...] = (
 
 @dataclass(frozen=True)
 class Source:
-    """A published file: its name, its MD5 as published, and the servers that offer it."""
+    """A published file: its name, its MD5 as published, and the servers that offer it, of which there may be none."""
 
     name: str
-    md5: str
-    urls: tuple[str, ...]
+    md5: str = ""
+    urls: tuple[str, ...] = ()
 
 
 class IncompleteError(DataError):
@@ -49,6 +49,14 @@ def incomplete(dataset: str, place: Path, missing: Sequence[str]) -> IncompleteE
 def damaged(path: Path | str, why: object) -> DataError:
     """The error for a file that cannot be read as what it should be."""
     return DataError(f"{path} is damaged or of another format ({_reason(why)})", cure="Delete or replace it.")
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a published file."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise damaged(path, error) from error
 
 
 @contextlib.contextmanager
@@ -94,10 +102,12 @@ def load(
     readers: Sequence[Callable[[Path], T | None]],
     sources: Sequence[Source],
     also: Sequence[str] = (),
+    page: str = "",
 ) -> T:
     """Load a data set from the first folder in which a reader finds it; else download its sources into the cache.
 
-    A reader returns None where it finds nothing and raises a DataError where it finds something it cannot use.
+    A reader returns None where it finds nothing and raises a DataError where it finds something it cannot use. `page`
+    is an address that says where the sources are, for whoever must fetch them by hand.
     """
     for place in places(folder, dataset, also) if folder is not None else ():
         if (found := _first(readers, place)) is not None:
@@ -110,7 +120,7 @@ def load(
         try:
             download(source, cache / source.name)
         except OSError as error:
-            raise _unobtainable(dataset, folder, cache, sources, error) from error
+            raise _unobtainable(dataset, folder, cache, sources, page, error) from error
     found = _first(readers, cache)
     assert found is not None, f"no reader of {dataset} takes its own sources"
     return found
@@ -120,6 +130,8 @@ def download(source: Source, target: Path) -> None:
     """Fetch a file from the first server that gives it whole, unless it is there; OSError if none does."""
     if target.is_file():
         return
+    if not source.urls:
+        raise OSError(f"no server offers {source.name} any more")
     target.parent.mkdir(parents=True, exist_ok=True)
     failures = []
     for url in source.urls:
@@ -135,6 +147,13 @@ def download(source: Source, target: Path) -> None:
     raise OSError("; ".join(failures))
 
 
+def progress_bar(*columns: ProgressColumn) -> Progress:
+    """A bar on the terminal for what takes long, gone when it is done; nothing elsewhere."""
+    console = Console(stderr=True)
+    shown = (TextColumn("{task.description}"), BarColumn(), *columns)
+    return Progress(*shown, console=console, transient=True, disable=not console.is_terminal)
+
+
 def _reason(why: object) -> str:
     return " ".join(str(why).split()) or type(why).__name__
 
@@ -145,12 +164,10 @@ def _first(readers: Sequence[Callable[[Path], T | None]], place: Path) -> T | No
 
 def _copy(url: str, target: Path) -> str:
     """Write what the server sends to the target, with a progress bar; returns its MD5."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     digest = hashlib.md5(usedforsecurity=False)
     request = urllib.request.Request(url, headers={"User-Agent": "coterie"})
     with (
-        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
+        progress_bar(DownloadColumn(), TransferSpeedColumn()) as progress,
         urllib.request.urlopen(request, timeout=30) as response,
         target.open("wb") as file,
     ):
@@ -170,8 +187,10 @@ def _check_md5(source: Source, md5: str) -> None:
         raise OSError(f"{source.name} came with checksum {md5} instead of {source.md5}")
 
 
-def _unobtainable(dataset: str, folder: Path | None, cache: Path, sources: Sequence[Source], why: OSError) -> DataError:
-    files = ", ".join(source.name for source in sources)
+def _unobtainable(
+    dataset: str, folder: Path | None, cache: Path, sources: Sequence[Source], page: str, why: OSError
+) -> DataError:
+    files = ", ".join(source.name for source in sources) + (f" ({page})" if page else "")
     there = folder / dataset.replace("_", "-") if folder is not None else cache
     or_else = "the folder given" if folder is not None else "or into a folder of yours that you give"
     cure = f"Put {files} into {there}, {or_else} with --data-dir or COTERIE_DATA."

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.datasets._arrays import Arrays
-from coterie.datasets._files import damaged, incomplete
+from coterie.datasets._files import damaged, incomplete, read_bytes
 from coterie.errors import DataError
 
 # MNIST and Fashion-MNIST use the same file names, so a file in the wrong folder reads well. The digest of the
@@ -76,7 +76,7 @@ def find_four(place: Path, dataset: str, train: str, test: str) -> Arrays | None
         return None
     if missing := [f"{stem}-idx{d}-ubyte.gz" for (stem, d), path in zip(stems, found, strict=True) if path is None]:
         raise incomplete(dataset, place, missing)
-    return _read(dataset, [path for path in found if path is not None], _read_bytes)
+    return _read(dataset, [path for path in found if path is not None], read_bytes)
 
 
 def find_zip(place: Path, dataset: str, train: str, test: str, *names: str) -> Arrays | None:
@@ -103,13 +103,6 @@ def _stems(train: str, test: str) -> list[tuple[str, int]]:
 def _spelled(place: Path, stem: str, dimensions: int) -> Path | None:
     spellings = (place / f"{stem}{dot}idx{dimensions}-ubyte{end}" for dot in "-." for end in (".gz", ""))
     return next((path for path in spellings if path.is_file()), None)
-
-
-def _read_bytes(path: Path | str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise damaged(path, error) from error
 
 
 def _read(dataset: str, files: list[Any], read: Callable[[Any], bytes]) -> Arrays:

@@ -15,14 +15,16 @@ _ARCHIVE = Source(
 )
 
 
-def cifar10(folder: Path | None = None, *, normalise: bool = True) -> Dataset:
+def cifar10(folder: Path | None = None, *, normalise: bool = True, size: int | None = None) -> Dataset:
     """60,000 colour pictures of ten kinds of things, 32×32 pixels, 10,000 of them for testing.
 
     Files: the folder `cifar-10-batches-bin` or `cifar-10-batches-py`, either archive, or `cifar10.npz`.
+
+    `size` scales the pictures down, to 16×16 for example: each new pixel is the mean of those it covers.
 
     Reference: Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009
     """
     readers = (_BINARY.find, _PYTHON.find, lambda place: find_npz(place, "cifar10.npz", "cifar-10.npz"))
     arrays = load("cifar10", folder, readers, [_ARCHIVE], also=["cifar-10"])
     mean, std = [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]
-    return images("cifar10", arrays, shape=(3, 32, 32), classes=10, mean=mean, std=std, normalise=normalise)
+    return images("cifar10", arrays, shape=(3, 32, 32), classes=10, mean=mean, std=std, normalise=normalise, size=size)

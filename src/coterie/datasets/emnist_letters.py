@@ -12,11 +12,13 @@ _ARCHIVE = Source(
 )
 
 
-def emnist_letters(folder: Path | None = None, *, normalise: bool = True) -> Dataset:
+def emnist_letters(folder: Path | None = None, *, normalise: bool = True, size: int | None = None) -> Dataset:
     """Handwritten letters of 28×28 pixels in 26 classes, upper and lower case together.
 
     Files: the four `emnist-letters-…-ubyte.gz` (or unpacked), or the publisher's `gzip.zip`. They hold each
     picture with rows and columns exchanged, and labels from 1; here the letters stand upright and labels start at 0.
+
+    `size` scales the pictures down, to 16×16 for example: each new pixel is the mean of those it covers.
 
     Reference: Cohen et al., EMNIST: Extending MNIST to Handwritten Letters, 2017
     """
@@ -32,4 +34,6 @@ def emnist_letters(folder: Path | None = None, *, normalise: bool = True) -> Dat
         raw.test_x.swapaxes(1, -1),
         raw.test_y.astype(np.int64) - 1,
     )
-    return images(name, upright, shape=(1, 28, 28), classes=26, mean=[0.1722], std=[0.3309], normalise=normalise)
+    return images(
+        name, upright, shape=(1, 28, 28), classes=26, mean=[0.1722], std=[0.3309], normalise=normalise, size=size
+    )

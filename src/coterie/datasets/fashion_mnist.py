@@ -17,11 +17,13 @@ FILES = {
 }
 
 
-def fashion_mnist(folder: Path | None = None, *, normalise: bool = True) -> Dataset:
+def fashion_mnist(folder: Path | None = None, *, normalise: bool = True, size: int | None = None) -> Dataset:
     """70,000 pictures of ten kinds of clothing, 28×28 pixels, 10,000 of them for testing.
 
     Files: the four `…-ubyte.gz` (or unpacked), or `fashion-mnist.npz`. Their names are those of MNIST's files: keep
     them in a folder `fashion-mnist`.
+
+    `size` scales the pictures down, to 16×16 for example: each new pixel is the mean of those it covers.
 
     Reference: Xiao et al., Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning Algorithms, 2017
     """
@@ -32,4 +34,6 @@ def fashion_mnist(folder: Path | None = None, *, normalise: bool = True) -> Data
         lambda place: find_npz(place, "fashion-mnist.npz", "fashion_mnist.npz"),
     )
     arrays = load(name, folder, readers, sources, also=["FashionMNIST/raw"])
-    return images(name, arrays, shape=(1, 28, 28), classes=10, mean=[0.2860], std=[0.3530], normalise=normalise)
+    return images(
+        name, arrays, shape=(1, 28, 28), classes=10, mean=[0.2860], std=[0.3530], normalise=normalise, size=size
+    )

@@ -14,14 +14,18 @@ FILES = {
 }
 
 
-def mnist(folder: Path | None = None, *, normalise: bool = True) -> Dataset:
+def mnist(folder: Path | None = None, *, normalise: bool = True, size: int | None = None) -> Dataset:
     """70,000 handwritten digits of 28×28 pixels, 10,000 of them for testing.
 
     Files: the four `…-ubyte.gz` (or unpacked), or `mnist.npz`.
+
+    `size` scales the pictures down, to 16×16 for example: each new pixel is the mean of those it covers.
 
     Reference: LeCun et al., Gradient-Based Learning Applied to Document Recognition, 1998
     """
     sources = [Source(name, md5, tuple(server + name for server in SERVERS)) for name, md5 in FILES.items()]
     readers = (lambda place: find_four(place, "mnist", "train", "t10k"), lambda place: find_npz(place, "mnist.npz"))
     arrays = load("mnist", folder, readers, sources, also=["MNIST/raw"])
-    return images("mnist", arrays, shape=(1, 28, 28), classes=10, mean=[0.1307], std=[0.3081], normalise=normalise)
+    return images(
+        "mnist", arrays, shape=(1, 28, 28), classes=10, mean=[0.1307], std=[0.3081], normalise=normalise, size=size
+    )
