@@ -34,8 +34,13 @@ WAYS: dict[str, dict[str, Any]] = {
     "logistic": {"model": "logistic"},
     "no validation": {"validation": 0.0},
     "convolutions": {"model": {"name": "cnn", "channels": [4], "kernel": 3}},
+    "residual": {"model": {"name": "resnet", "channels": [2, 4], "blocks": 1, "norm": "none"}},
+    "attention": {"model": {"name": "vit", "width": 8, "head": 4, "depth": 1, "dropout": 0.0}},
     "weighted": {"topology": {"name": "er", "p": 0.6, "weights": "uniform", "connect": True}, "presence": 0.7},
     "random virtual teacher": {"objective": {"name": "random_virtual_teacher", "low": 0.4}},
+    "re-weighted softmax": {"objective": "wsm", "partition": {"name": "labels", "k": 2}},
+    "classes present": {"objective": "ace", "partition": {"name": "labels", "k": 2}},
+    "one class each": {"objective": "wsm", "partition": {"name": "labels", "k": 1}},
     "squares of training": {"rule": "dechw_lite", "epochs": 2, "batches": None, "clamp": 2.0},
     "answers in turn": {"rule": {"name": "cfa_ge", "batch_size": 8, "step": 0.1}, "links": 0.8},
     "curvature": {"rule": {"name": "dechw", "batch_size": 16, "theta": 2}, "epochs": 1, "batches": None},
@@ -43,6 +48,8 @@ WAYS: dict[str, dict[str, Any]] = {
 LOOPED: dict[str, dict[str, Any]] = {
     "batch norm": {"model": {"name": "cnn", "channels": [4], "kernel": 3, "norm": "batch"}, "links": 0.7},
     "layer norm": {"model": {"name": "cnn", "channels": [4], "kernel": 3, "norm": "layer"}},
+    "residual, batch norm": {"model": {"name": "resnet", "channels": [2, 4], "blocks": 1}},
+    "attention, dropout": {"model": {"name": "vit", "width": 8, "head": 4, "depth": 1, "dropout": 0.2}},
     "dropout": {"model": own("dropout")},
     "control flow": {"model": own("moody")},
     "batch statistics": {"model": own("batch_statistics"), "batch_size": 6, "epochs": 1, "batches": None},
@@ -78,6 +85,19 @@ def test_what_cannot_be_stacked_is_looped(way: str) -> None:
     agree(found, ran("memory", way), 5e-4)
     with pytest.raises(ConfigError, match="cannot be stacked"):
         drive("stack", **LOOPED[way])
+
+
+def test_models_are_judged_by_plain_cross_entropy_whatever_training_minimises() -> None:
+    """The loss of the records is never that of the objective, which may be negative."""
+    found = drive("loop", rule="isolation", objective="wsm", partition={"name": "labels", "k": 2})
+    made = found.job
+    module = made.roster.models[0].make()((1, 8, 8), 10)
+    for node, row in found.models.items():
+        torch.nn.utils.vector_to_parameters(row, module.parameters())
+        for name, where, test in (("validation", made.roster.validation[node], False), ("test", made.test, True)):
+            at = torch.as_tensor(where)
+            wanted = F.cross_entropy(module(made.samples.inputs(at, test)), made.samples.targets(at, test))
+            assert found.ledger[f"{name}_loss"][node] == pytest.approx(wanted.item(), rel=1e-4)
 
 
 def test_what_was_found_of_one_model_is_not_believed_of_another() -> None:

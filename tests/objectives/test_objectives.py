@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.func import grad, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from coterie.contract import Layout, Me
 from coterie.errors import ConfigError
@@ -14,17 +15,28 @@ from coterie.objectives import draws
 from coterie.parts import find, names
 
 
-def me(rows: int | None = None) -> Me:
-    shape = () if rows is None else (rows,)
-    one = torch.ones(*shape, 1)
-    return Me(one.long(), one, one, torch.full((*shape, 3), 1 / 3), 0, 0, Layout((), ()))
+def me(labels: Tensor) -> Me:
+    """A node whose data have these shares of labels."""
+    one = torch.ones(1)
+    return Me(one.long(), one, one, labels, 0, 0, Layout((), ()))
 
 
-def loss(name: str, logits: Tensor, target: Tensor, noise: Tensor | None = None, **settings: object) -> Tensor:
-    """The loss of each sample; an objective that draws finds what is drawn here, else a quarter each."""
+def loss(
+    name: str,
+    logits: Tensor,
+    target: Tensor,
+    noise: Tensor | None = None,
+    labels: Tensor | None = None,
+    **settings: object,
+) -> Tensor:
+    """The loss of each sample at a node with these shares of labels, else equal ones.
+
+    An objective that draws finds what is drawn here, else a quarter each.
+    """
     made = find("objectives", name).make(**settings)
     drawn = (torch.full(target.shape, 0.25) if noise is None else noise,) if draws(made) else ()
-    found: Tensor = made(logits, target, me(), *drawn)
+    shares = torch.full((logits.shape[-1],), 1 / logits.shape[-1]) if labels is None else labels
+    found: Tensor = made(logits, target, me(shares), *drawn)
     return found
 
 
@@ -91,8 +103,8 @@ def test_squared_error() -> None:
 
 def test_squared_error_in_a_stack_as_alone() -> None:
     outputs, target = torch.randn(3, 6, 1), torch.randn(3, 6)
-    slope = grad(lambda z, y: loss("squared_error", z, y).sum())
-    torch.testing.assert_close(vmap(slope)(outputs, target), 2 * (outputs - target.unsqueeze(-1)))
+    pull = grad(lambda z, y: loss("squared_error", z, y).sum())
+    torch.testing.assert_close(vmap(pull)(outputs, target), 2 * (outputs - target.unsqueeze(-1)))
 
 
 def test_cross_entropy_of_a_sequence_is_the_mean_over_its_tokens() -> None:
@@ -100,6 +112,82 @@ def test_cross_entropy_of_a_sequence_is_the_mean_over_its_tokens() -> None:
     target = torch.tensor([[1, 4, 0], [2, -100, -100]])
     each = F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none").view(2, 3)
     torch.testing.assert_close(loss("cross_entropy", logits, target), torch.stack([each[0].mean(), each[1, 0]]))
+
+
+HALVES = torch.tensor([0.5, 0.5, 0.0])
+
+
+def slope(name: str, logits: Tensor, target: Tensor, labels: Tensor) -> Tensor:
+    """The gradient of the summed loss in the scores."""
+    found: Tensor = grad(lambda z: loss(name, z, target, labels=labels).sum())(logits)
+    return found
+
+
+def test_re_weighted_softmax() -> None:
+    assert loss("wsm", Z, Y, labels=HALVES).item() == pytest.approx(-0.379885, abs=1e-6)
+    assert slope("wsm", Z, Y, HALVES)[0].tolist() == pytest.approx([-0.268941, 0.268941, 0.0], abs=1e-6)
+
+
+def test_re_weighted_softmax_is_cross_entropy_of_shifted_scores() -> None:
+    """CE(z + log β, y) + log β_y."""
+    beta, target = torch.tensor([0.2, 0.7, 0.1]), torch.tensor([2, 0, 1])
+    logits = torch.randn(3, 3, generator=torch.Generator().manual_seed(0))
+    wanted = F.cross_entropy(logits + beta.log(), target, reduction="none") + beta.log()[target]
+    torch.testing.assert_close(loss("wsm", logits, target, labels=beta), wanted)
+
+
+def test_asymmetric_cross_entropy_is_that_over_the_classes_present() -> None:
+    wanted = F.cross_entropy(Z[:, :2], Y)
+    torch.testing.assert_close(loss("ace", Z, Y, labels=torch.tensor([0.9, 0.1, 0.0]))[0], wanted)
+    torch.testing.assert_close(loss("ace", Z, Y, labels=torch.tensor([0.8, 0.1, 0.1])), loss("cross_entropy", Z, Y))
+
+
+def test_re_weighting_by_equal_shares_pulls_as_cross_entropy_does() -> None:
+    same = torch.full((3,), 1 / 3)
+    torch.testing.assert_close(slope("wsm", Z, Y, same), slope("cross_entropy", Z, Y, same))
+
+
+@pytest.mark.parametrize("name", ["wsm", "ace"])
+class TestObjectivesOfTheClassesPresent:
+    def test_scores_of_absent_classes_are_left_alone(self, name: str) -> None:
+        logits = torch.tensor([[2.0, 1.0, 90.0]])
+        assert loss(name, logits, Y, labels=HALVES).item() == pytest.approx(loss(name, Z, Y, labels=HALVES).item())
+        assert slope(name, logits, Y, HALVES)[0, 2] == 0
+
+    def test_one_class_alone_teaches_nothing(self, name: str) -> None:
+        alone = torch.tensor([1.0, 0.0, 0.0])
+        assert loss(name, Z, Y, labels=alone).item() == 0
+        assert not slope(name, Z, Y, alone).any()
+
+    def test_a_label_that_the_node_does_not_hold_leaves_all_finite(self, name: str) -> None:
+        """Padding has some label, and counts for nothing: nothing must not be 0 times infinity."""
+        stranger = torch.tensor([2])
+        assert loss(name, Z, stranger, labels=HALVES).isfinite()
+        assert slope(name, Z, stranger, HALVES).isfinite().all()
+
+    def test_large_scores_stay_finite(self, name: str) -> None:
+        large = 1e4 * Z
+        assert loss(name, large, Y, labels=HALVES).isfinite()
+        assert slope(name, large, Y, HALVES).isfinite().all()
+
+    def test_traced_for_nodes_with_other_classes(self, name: str) -> None:
+        """A stack has one trace, whatever classes its nodes hold."""
+        logits = torch.randn(3, 5, 3, generator=torch.Generator().manual_seed(2))
+        target = torch.zeros(3, 5, dtype=torch.int64)
+        shares = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.2, 0.0, 0.8]])
+
+        def total(z: Tensor, y: Tensor, labels: Tensor) -> Tensor:
+            return loss(name, z, y, labels=labels).sum()
+
+        traced = make_fx(vmap(grad(total)))(logits, target, shares)
+        there = shares.flip(0)
+        found = traced(logits, target, there)
+        for i in range(3):
+            torch.testing.assert_close(found[i], slope(name, logits[i], target[i], there[i]))
+
+    def test_needs_the_shares_of_all_classes(self, name: str) -> None:
+        with pytest.raises(ConfigError, match=rf"objective {name}: expected the share.*0 shares for 3 scores"):
+            loss(name, Z, Y, labels=torch.empty(0))
 
 
 CLASSES = [name for name in names("objectives") if name != "squared_error"]

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, get_args
 
 from torch import nn
 
 from coterie.errors import ConfigError
 
 Norm = Literal["none", "batch", "layer"]
+Place = Literal["convolution", "pool"]
 
 
 def dense(sizes: Sequence[int], *, dropout: float = 0.0) -> list[nn.Module]:
@@ -33,30 +34,41 @@ def convolutions(
     kernel: int,
     padding: int = 0,
     norm: Norm = "none",
+    norm_after: Place = "convolution",
 ) -> tuple[list[nn.Module], int]:
     """Convolutions with ReLU, one for each number of channels, with a 2×2 max-pool at each "pool"; and what they give.
 
-    The second value is the number of features left for the dense layers.
+    Normalisation follows each convolution or each pool. The second value is the number of features left for the dense
+    layers.
     """
-    depth, height, width = _image(model, shape)
+    depth, height, width = image(model, shape)
+    if norm_after not in get_args(Place):
+        raise ConfigError(f"{model}.norm_after", expected=" or ".join(get_args(Place)), got=norm_after)
     if kernel < 1 or padding < 0 or any(c != "pool" and c < 1 for c in channels):
         expected = "channels and kernel of at least 1, padding of at least 0"
         raise ConfigError(f"model {model!r}", expected=expected, got=f"{list(channels)}, {kernel} and {padding}")
     layers: list[nn.Module] = []
     for step in channels:
         if step == "pool":
-            layers.append(nn.MaxPool2d(2))
+            layers += [nn.MaxPool2d(2), *(normalisation(norm, depth) if norm_after == "pool" else [])]
             height, width = height // 2, width // 2
         else:
-            layers += [nn.Conv2d(depth, step, kernel, padding=padding), *_normalisation(norm, step), nn.ReLU()]
+            layers.append(nn.Conv2d(depth, step, kernel, padding=padding))
+            layers += [*(normalisation(norm, step) if norm_after == "convolution" else []), nn.ReLU()]
             depth, height, width = step, height + 2 * padding - kernel + 1, width + 2 * padding - kernel + 1
         if min(height, width) < 1:
-            cure = "Use larger images, or the model 'mlp', or 'cnn' with fewer channels."
-            raise ConfigError(f"{shape[1]}×{shape[2]} pixels are too few for the layers of model {model!r}", cure=cure)
+            raise too_small(model, shape)
     return layers, depth * height * width
 
 
-def _image(model: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
+def too_small(model: str, shape: tuple[int, ...]) -> ConfigError:
+    """The error for images of which a model's layers would leave nothing."""
+    cure = "Use larger images, or the model 'mlp', or 'cnn' with fewer channels."
+    return ConfigError(f"{shape[1]}×{shape[2]} pixels are too few for the layers of model {model!r}", cure=cure)
+
+
+def image(model: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Channels, height and width of the images, or an error that says what else takes such samples."""
     if len(shape) != 3:
         cure = "Use 'mlp' or 'logistic' for other samples."
         raise ConfigError(f"model {model!r}", expected="images (channels, height, width)", got=shape, cure=cure)
@@ -64,7 +76,8 @@ def _image(model: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
     return depth, height, width
 
 
-def _normalisation(norm: Norm, channels: int) -> list[nn.Module]:
+def normalisation(norm: Norm, channels: int) -> list[nn.Module]:
+    """The layer that normalises this many channels, if any; its parameters follow the channels."""
     if norm == "batch":
         return [nn.BatchNorm2d(channels)]
     if norm == "layer":

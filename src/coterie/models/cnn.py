@@ -2,7 +2,7 @@ from typing import Literal
 
 from torch import nn
 
-from coterie.models._layers import Norm, convolutions, dense
+from coterie.models._layers import Norm, Place, convolutions, dense
 
 
 def cnn(
@@ -14,13 +14,15 @@ def cnn(
     hidden: tuple[int, ...] = (),
     padding: int | None = None,
     norm: Norm = "none",
+    norm_after: Place = "convolution",
 ) -> nn.Module:
     """A convolutional net: convolution, ReLU and 2×2 max-pool for each number of channels, then dense layers.
 
     `hidden` are the sizes of dense layers before the last. Without `padding` each side gets kernel // 2 pixels, which
-    keeps the image size for odd kernels. `norm` stands between convolution and ReLU.
+    keeps the image size for odd kernels. `norm` stands between convolution and ReLU, or after the pool; "layer" takes
+    all channels and pixels of a sample together.
     """
     steps: list[int | Literal["pool"]] = [step for count in channels for step in (count, "pool")]
     pad = kernel // 2 if padding is None else padding
-    layers, features = convolutions("cnn", shape, steps, kernel=kernel, padding=pad, norm=norm)
+    layers, features = convolutions("cnn", shape, steps, kernel=kernel, padding=pad, norm=norm, norm_after=norm_after)
     return nn.Sequential(*layers, nn.Flatten(), *dense([features, *hidden, classes]))

@@ -15,7 +15,7 @@ _STEPS: tuple[int | Literal["pool"], ...] = (
 
 
 def vgg16(
-    shape: tuple[int, ...], classes: int, *, dropout: float = 0.5, width: float = 1.0, dense: int = 4096
+    shape: tuple[int, ...], classes: int, *, width: float = 1.0, dropout: float = 0.5, dense: int = 4096
 ) -> nn.Module:
     """VGG16 without batch norm: thirteen 3×3 convolutions in five pooled groups, then 4096, 4096; images from 32×32.
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from coterie.contract import Me
 from coterie.errors import ConfigError
 
 
@@ -28,3 +29,22 @@ def expect_classes(objective: str, target: Tensor) -> None:
             got=f"{target.dtype} targets",
             cure="Learn numbers with --objective squared_error.",
         )
+
+
+def among_present(objective: str, logits: Tensor, target: Tensor, me: Me, weights: Tensor) -> Tensor:
+    """−[z_y − log Σ_c weight_c e^{z_c}], the sum over the classes of which a node holds samples.
+
+    Absent classes are left out rather than weighed by 0, whose logarithm would spoil the gradient. A label that the
+    node does not hold, as padding may have, still gives a finite loss.
+    """
+    expect_classes(objective, target)
+    if me.labels.shape[-1] != logits.shape[-1]:
+        raise ConfigError(
+            f"objective {objective}",
+            expected="the share of each class in a node's data",
+            got=f"{me.labels.shape[-1]} shares for {logits.shape[-1]} scores",
+            cure="Use --objective cross_entropy for targets that are no class labels.",
+        )
+    absent = me.labels == 0
+    weighed = (logits + weights.masked_fill(absent, 1.0).log()).masked_fill(absent, float("-inf"))
+    return weighed.logsumexp(-1) - logits.gather(-1, target.unsqueeze(-1)).squeeze(-1)
