@@ -17,8 +17,8 @@ import torch
 from coterie.net import calls as wires
 from coterie.net import reception, wire
 from coterie.net.contacts import SERVICE
-from coterie.net.identity import channel
 from coterie.net.reception import Reception
+from coterie.net.tls import channel
 from coterie.net.wire import Receiver
 from coterie.net.wire_pb2 import Header, Hello, Receipt, Welcome
 from coterie.peers.agreement import SHARED

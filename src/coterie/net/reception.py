@@ -15,8 +15,8 @@ from coterie.errors import PeerError, Refused
 from coterie.net.agreement import PHASE, disagreement
 from coterie.net.contacts import ALIVE, SERVICE, SLOWEST, STALL, Contacts, Link
 from coterie.net.events import happens
-from coterie.net.identity import caller, server_credentials
 from coterie.net.logs import say
+from coterie.net.tls import caller, server_credentials
 from coterie.net.wire import CHUNK, Expected, Receiver
 from coterie.net.wire_pb2 import Header, Hello, Receipt
 from coterie.node.buffers import BufferPool
