@@ -107,7 +107,7 @@ class Peer:
 
     async def open(self) -> None:
         await self.running.links.open()
-        await self.running._gather(1)
+        await self.running.gather(1)
 
     async def exchange(self) -> None:
         self.number += 1
