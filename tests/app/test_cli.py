@@ -525,7 +525,8 @@ def test_a_setting_called_like_a_flag_of_the_command_keeps_its_long_name(capsys:
 
 
 def run_begins(*jobs: tuple[str, int], rounds: int) -> Event:
-    return Event("begin", {"jobs": jobs, "left": jobs, "rounds": rounds})
+    listed = [list(job) for job in jobs]  # as the runner tells them, and JSON has them
+    return Event("begin", {"jobs": listed, "left": listed, "rounds": rounds})
 
 
 def happens(name: str, job: tuple[str, int], round: int, **more: Any) -> Event:

@@ -52,7 +52,7 @@ class Bars:
         self.bars.stop()
 
     def _begin_run(self, event: Event) -> None:
-        self.rounds, self.done = event["rounds"], dict.fromkeys(event["left"], 0)
+        self.rounds, self.done = event["rounds"], dict.fromkeys(map(tuple, event["left"]), 0)
         _say(self.bars.console, f"writing to {self.where}", "dim")
         jobs = len(self.done)
         self.whole = self.bars.add_task("all", total=jobs * self.rounds, said=f"0 of {jobs} jobs")
