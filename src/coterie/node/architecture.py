@@ -86,12 +86,44 @@ def _layout(named: list[tuple[str, nn.Parameter]] | list[tuple[str, Tensor]]) ->
 
 def architectures(roster: Roster, samples: Samples) -> list[Architecture]:
     """One module per model of the job, in this process."""
-    for model in roster.models:
-        _check(model, samples)
-    return [build(c.name, c.make(), samples.shape, samples.answers, roster.device) for c in roster.models]
+    return [architecture(model, samples, roster.device) for model in roster.models]
 
 
-def _check(model: Choice, samples: Samples) -> None:
+def architecture(model: Choice, samples: Samples, device: str) -> Architecture:
+    """The architecture that a model is for these samples."""
+    _check_samples(model, samples)
+    return build(model.name, model.make(), samples.shape, samples.answers, device)
+
+
+_sound: set[tuple[str, str]] = set()
+"""Models and kinds of samples that `check_scores` has seen to fit in this process."""
+
+
+def check_scores(model: Choice, samples: Samples, device: str) -> None:
+    """Show a model one sample, and refuse it unless it gives a score for each class, where there are classes."""
+    about = repr(model), samples.kind
+    if about in _sound:
+        return
+    module = architecture(model, samples, device).module.eval()
+    if samples.classes and samples.train_y.dim() == 1:
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                said = module(samples.inputs(torch.zeros(1, dtype=torch.int64)))
+        except Exception as error:
+            error.add_note(f"While model {model.name} was shown one sample, {samples.kind}.")
+            raise
+        shape = list(said.shape) if isinstance(said, Tensor) else type(said).__name__
+        if shape != [1, samples.classes]:
+            raise ConfigError(
+                f"model {model.name!r} does not fit the data",
+                expected=f"a score for each of {samples.classes} classes, {[1, samples.classes]} for one sample",
+                got=shape,
+                cure="Let its last layer give as many scores as it is told by `classes`.",
+            )
+    _sound.add(about)
+
+
+def _check_samples(model: Choice, samples: Samples) -> None:
     """Refuse samples that the models which come along cannot take; a user's own may take anything."""
     x = samples.train_x
     if ":" not in model.name and not (isinstance(x, Tensor) and x.is_floating_point() and samples.answers):
