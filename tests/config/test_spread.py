@@ -330,10 +330,10 @@ def test_models_that_do_not_fit_are_told_before_training(tmp_path: Path) -> None
         "from torch import nn\ndef net(shape, classes, *, scores: int = 7):\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(64, scores))\n",
     )
-    with pytest.raises(ConfigError, match=r"net' does not fit the data: expected a score for each of 10.*got \[1, 7\]"):
+    with pytest.raises(ConfigError, match=r"net' does not fit the data: expected a score for each of 10.*got \[2, 7\]"):
         small(model=f"{own}:net").run(tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    with pytest.raises(ConfigError, match=r"^\S*net\[9\]: model .*got \[1, 9\]"):
+    with pytest.raises(ConfigError, match=r"^\S*net\[9\]: model .*got \[2, 9\]"):
         small(model=f"mlp[8],{own}:net[9]").run()
     assert small(model=f"mlp[8],{own}:net[10]", rounds=1).run().records.height
 
@@ -346,7 +346,7 @@ def test_a_model_of_ones_own_that_fails_says_at_what(tmp_path: Path) -> None:
     )
     with pytest.raises(RuntimeError) as caught:
         small(model=f"{own}:wrong").run()
-    assert any("shown one sample, float32 [1, 8, 8] -> 10 classes" in note for note in caught.value.__notes__)
+    assert any("shown two samples, float32 [1, 8, 8] -> 10 classes" in note for note in caught.value.__notes__)
 
 
 def test_images_too_small_for_one_model_of_a_mix() -> None:

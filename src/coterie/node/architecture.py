@@ -100,7 +100,10 @@ _sound: set[tuple[str, str]] = set()
 
 
 def check_scores(model: Choice, samples: Samples, device: str) -> None:
-    """Show a model one sample, and refuse it unless it gives a score for each class, where there are classes."""
+    """Show a model two samples, and refuse it unless it gives a score for each class, where there are classes.
+
+    Two, because a model may take statistics of its batch, of which one sample has none.
+    """
     about = repr(model), samples.kind
     if about in _sound:
         return
@@ -108,15 +111,15 @@ def check_scores(model: Choice, samples: Samples, device: str) -> None:
     if samples.classes and samples.train_y.dim() == 1:
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                said = module(samples.inputs(torch.zeros(1, dtype=torch.int64)))
+                said = module(samples.inputs(torch.arange(2) % len(samples.train_y)))
         except Exception as error:
-            error.add_note(f"While model {model.name} was shown one sample, {samples.kind}.")
+            error.add_note(f"While model {model.name} was shown two samples, {samples.kind}.")
             raise
         shape = list(said.shape) if isinstance(said, Tensor) else type(said).__name__
-        if shape != [1, samples.classes]:
+        if shape != [2, samples.classes]:
             raise ConfigError(
                 f"model {model.name!r} does not fit the data",
-                expected=f"a score for each of {samples.classes} classes, {[1, samples.classes]} for one sample",
+                expected=f"a score for each of {samples.classes} classes, {[2, samples.classes]} for two samples",
                 got=shape,
                 cure="Let its last layer give as many scores as it is told by `classes`.",
             )
