@@ -6,6 +6,7 @@ import numpy as np
 
 from coterie.engines._groups import Mode
 from coterie.job import Indices, Roster
+from coterie.node.cost import TRAINING
 
 Part = tuple[int, Indices]
 """An architecture, and some of its rows."""
@@ -62,6 +63,11 @@ class Dealer:
     def nodes(self, parts: list[Part]) -> Indices:
         """The nodes of some rows, in their order."""
         return np.concatenate([*(self.roster.groups[g][rows] for g, rows in parts), np.empty(0, np.int64)])
+
+    def flops(self, nodes: Indices, round: int, batches: Indices) -> list[int]:
+        """The floating-point operations of training on so many mini-batches of each of these nodes in a round."""
+        pairs = zip(nodes.tolist(), batches.tolist(), strict=True)
+        return [TRAINING * self.costs[self.group_of[n]] * self.roster.seen(n, round, b) for n, b in pairs]
 
     def served(self, nodes: list[int]) -> list[Indices]:
         """These nodes by the worker that does their exercises."""

@@ -18,8 +18,6 @@ from coterie.errors import noted
 from coterie.job import Indices, Job, Ledger, diverged, foreign
 from coterie.mail.simulated import Indexed, Mail, RowPacket
 from coterie.mail.traffic import Traffic
-from coterie.node.bundles import NONE, Bundle
-from coterie.node.cost import TRAINING
 from coterie.node.merging import Exchange, HeardBundle
 from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Op, Receive, Send, Teach, Train
 
@@ -175,17 +173,11 @@ class Scheduler:
         for some, (seconds, batches, finite) in ((n, d) for n, d in zip(nodes, done, strict=True) if len(n)):
             self.ledger.add("train_seconds", some, seconds)
             self.ledger.add("batches", some, batches)
-            self.ledger.add("flops", some, self._flops(some, batches))
+            self.ledger.add("flops", some, self.dealer.flops(some, self.number, batches))
             if not finite.all():
                 raise diverged(int(some[~finite].min()), self.number)
         self._trained(np.array(who))
         return [None] * len(asked)
-
-    def _flops(self, nodes: Indices, batches: NDArray[np.int64]) -> list[int]:
-        """The floating-point operations of so many mini-batches of these nodes in this round."""
-        roster, costs = self.job.roster, [self.models.costs[g] for g in self.dealer.group_of[nodes]]
-        seen = [roster.seen(n, self.number, b) for n, b in zip(nodes.tolist(), batches.tolist(), strict=True)]
-        return [TRAINING * once * samples for once, samples in zip(costs, seen, strict=True)]
 
     def _protect_all(self, nodes: list[int]) -> None:
         for g, _, rows in self.dealer.by_group(nodes):
@@ -228,9 +220,7 @@ class Scheduler:
                 nodes, to = self.job.roster.groups[g][rows], [ops[p][1].to for p in positions]
                 self._deliver(nodes, to, tag, np.full(len(rows), number), np.arange(len(rows)))
         for tag, ops in told.items():
-            numbers, nothing = [op.numbers for _, op in ops], np.empty(0, np.int64)
-            made = self.mail.add(Bundle(NONE, {}, np.ones((len(ops), 1)), self.number, nothing, numbers))
-            said = np.array([made if n else -1 for n in numbers])
+            said = self.mail.tell([op.numbers for _, op in ops], self.number)
             self._deliver(np.array([n for n, _ in ops]), [op.to for _, op in ops], tag, said, np.arange(len(ops)))
         for tag, ops in forwarded.items():
             bundles, rows = (np.array([getattr(op.packet, k) for _, op in ops]) for k in ("bundle", "row"))
