@@ -25,7 +25,8 @@ from coterie.engines import peer as fleet
 from coterie.net import wire
 from coterie.net.certificates import SERVER
 from coterie.net.contacts import ALIVE, SERVICE
-from coterie.net.identity import Card, Home, channel, server_credentials
+from coterie.net.identity import Card, Home
+from coterie.net.tls import channel, server_credentials
 from coterie.net.wire_pb2 import Header, Hello, Receipt, Welcome
 from coterie.peers.runtime import PeerRuntime
 

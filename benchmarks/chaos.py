@@ -124,18 +124,18 @@ class Troubled(Fleet):
         if event.name == "peers":
             self._disturb([status for status in event["statuses"] if status])
 
-    def _prepare(self, *args: Any) -> None:
-        super()._prepare(*args)
-        assert self._keys is not None
-        homes = [self._keys / p.name for i, p in enumerate(self._crew) if i != self.story.hostile]
+    def prepare(self, *args: Any) -> None:
+        super().prepare(*args)
+        assert self.keys is not None
+        homes = [self.keys / p.name for i, p in enumerate(self.crew) if i != self.story.hostile]
         self.strangers = process(_intruders.strangers, self.plan.seed + 2, self.folder / "strangers.json", homes)()
 
     def _disturb(self, statuses: list[dict[str, Any]]) -> None:
         story = self.story
         story.statuses |= {(s["name"], s["session"]): s for s in statuses}
-        honest = [p for i, p in enumerate(self._crew) if i != story.hostile]
+        honest = [p for i, p in enumerate(self.crew) if i != story.hostile]
         if all(p.finished for p in honest):
-            if (hostile := self._crew[story.hostile].process) is not None:
+            if (hostile := self.crew[story.hostile].process) is not None:
                 hostile.terminate()
             return
         honest = [p for p in honest if p.process is not None]
@@ -167,8 +167,8 @@ class Troubled(Fleet):
         except CoterieError as error:
             self.story.damaged.append(str(error))
 
-    def _stop(self) -> None:
-        super()._stop()
+    def stop(self) -> None:
+        super().stop()
         if self.strangers is not None:
             self.strangers.terminate()
             self.strangers.join(timeout=10)

@@ -36,7 +36,8 @@ from coterie.engines.peer import make_homes
 from coterie.job import Job
 from coterie.mail.pace import Timing
 from coterie.net.contacts import ALIVE
-from coterie.net.identity import Home, channel, server_credentials
+from coterie.net.identity import Home
+from coterie.net.tls import channel, server_credentials
 from coterie.net.wire import CHUNK
 from coterie.parts import Choice
 from coterie.peers.runtime import PeerConfig, PeerRuntime
@@ -106,7 +107,7 @@ class Peer:
 
     async def open(self) -> None:
         await self.running.links.open()
-        await self.running._gather(1)
+        await self.running.gather(1)
 
     async def exchange(self) -> None:
         self.number += 1

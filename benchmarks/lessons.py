@@ -1,8 +1,8 @@
 """Lessons as ratios in one run: models that learn together, against the same in plain PyTorch.
 
 `python benchmarks/lessons.py` prints two rows. The first is an epoch of mutual learning over six models in one thread,
-in units of six plain epochs on the same mini-batches; the second a round of a wandering aggregator, with two workers, in
-units of the same round written by hand in one thread.
+in units of six plain epochs on the same mini-batches; the second a round of a wandering aggregator, with two workers,
+in units of the same round written by hand in one thread.
 """
 
 import argparse

@@ -21,7 +21,7 @@ def example() -> Status:
     carol.refuse("shape")
     carol.refuse("shape", "3 for 4")
     known = {"bob": bob, "carol": carol, "dave": NeighbourStatus("dave")}
-    return Status("alice", "s1", "dechw", 3, 7, 20, "training", 0.75, sent_bytes=1400, neighbours=known)
+    return Status("alice", "s1", "dechw", 3, 7, 20, "training", 0.75, score=0.75, sent_bytes=1400, neighbours=known)
 
 
 def visiting(

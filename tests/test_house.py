@@ -64,8 +64,23 @@ def private(name: str) -> bool:
     return any(part.startswith("_") and not part.startswith("__") for part in name.split("."))
 
 
+def defined(path: Path) -> Iterator[str]:
+    """The private names that a file gives to classes, functions and attributes."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                yield name
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+
+
+INSIDE = {name for path in FILES for name in defined(path) if private(name) and not name.endswith("_")}
+
+
 def inner_names(path: Path) -> Iterator[str]:
-    """What a file outside takes of Coterie's private modules and names: imported, as `module._name`, or patched."""
+    """What a file outside takes of Coterie's private modules and names: imported, as `thing._name`, or patched."""
     modules: dict[str, str] = {}
     tree = ast.parse(path.read_text("utf-8"))
     for node in ast.walk(tree):
@@ -78,13 +93,17 @@ def inner_names(path: Path) -> Iterator[str]:
             modules |= found
             yield from filter(private, found.values())
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and private(node.attr) and ast.unparse(node.value) in modules:
-            yield ast.unparse(node)
+        if isinstance(node, ast.Attribute) and private(node.attr):
+            thing = ast.unparse(node.value)
+            if thing in modules or (node.attr in INSIDE and thing not in ("self", "cls")):
+                yield ast.unparse(node)
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setattr"):
             where, what = (*map(ast.unparse, node.args), "", "")[:2]
             name = f"{modules[where]}.{what[1:-1]}" if where in modules else where[1:-1]
             if name.startswith("coterie.") and private(name):
                 yield name
+            elif what[1:-1] in INSIDE:
+                yield f"{where}.{what[1:-1]}"
 
 
 OUTSIDE = sorted([*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")])
@@ -102,6 +121,7 @@ def test_a_look_inside_is_noticed(tmp_path: Path) -> None:
         "files._system_error\nwire._x(1)\nself._own\nrule.public\n"
         "monkeypatch.setattr(files, '_system_error', 1)\nmonkeypatch.setattr('coterie.files._y', 1)\n"
         "monkeypatch.setattr(files, 'write', 1)\nmonkeypatch.setattr(other, '_z', 1)\n"
+        "os._exit(1)\npeer._restore()\nself._restore()\nmonkeypatch.setattr(Peer, '_restore', 1)\n"
     )
     assert {*inner_names(tmp_path / "looks.py")} == {
         "coterie.partitions._deal.fill",
@@ -110,6 +130,8 @@ def test_a_look_inside_is_noticed(tmp_path: Path) -> None:
         "coterie.files._y",
         "files._system_error",
         "wire._x",
+        "peer._restore",
+        "Peer._restore",
     }
 
 
@@ -137,6 +159,11 @@ def test_what_stands_once_stands_once(pattern: str) -> None:
 def _code(path: Path) -> Iterator[str]:
     """The lines of a file that define no class of these names."""
     return (line for line in path.read_text("utf-8").splitlines() if not line.lstrip().startswith(("class ", "def ")))
+
+
+def test_files_are_short() -> None:
+    lines = {str(p.relative_to(SOURCE)): len(p.read_text("utf-8").splitlines()) for p in FILES}
+    assert {name: count for name, count in lines.items() if count > 400} == {}
 
 
 def test_few_types_are_ignored() -> None:

@@ -23,6 +23,7 @@ from coterie.parts import ROOMS, find, names
 from coterie.records import Event, Observer
 from coterie.runs import runner
 from coterie.runs.experiment import Experiment
+from small import small
 
 SMALL = [
     "--nodes",
@@ -524,7 +525,8 @@ def test_a_setting_called_like_a_flag_of_the_command_keeps_its_long_name(capsys:
 
 
 def run_begins(*jobs: tuple[str, int], rounds: int) -> Event:
-    return Event("begin", {"jobs": jobs, "left": jobs, "rounds": rounds})
+    listed = [list(job) for job in jobs]  # as the runner tells them, and JSON has them
+    return Event("begin", {"jobs": listed, "left": listed, "rounds": rounds})
 
 
 def happens(name: str, job: tuple[str, int], round: int, **more: Any) -> Event:
@@ -547,6 +549,14 @@ def test_a_log_gets_a_line_for_each_job() -> None:
         ["1 of 2: decavg", "seed 0", "accuracy 0.500"],
         ["2 of 2: dechw", "seed 0", "accuracy 0.500"],
     ]
+
+
+def test_progress_tells_the_first_metric_whichever_it_is(tmp_path: Path) -> None:
+    out = io.StringIO()
+    shown = progress.observers(Console(file=out), "x")
+    reached = small(metrics=["perplexity", "accuracy"], rounds=1).run(tmp_path / "x", shown).records
+    value = reached.filter(pl.col("round") == 1)["test_perplexity"].mean()
+    assert f"1 of 1: decavg, seed 0, perplexity {value:.3f}, " in out.getvalue()
 
 
 def test_a_terminal_gets_bars() -> None:

@@ -13,7 +13,7 @@ from statuses import example, row
 
 def node(name: str, round: int, state: str = "training", rounds: int = 20) -> dict[str, Any]:
     status = example()
-    status.name, status.round, status.rounds, status.accuracy = name, round, rounds, round / 100
+    status.name, status.round, status.rounds, status.score = name, round, rounds, round / 100
     status.state = state  # type: ignore[assignment]
     return status.as_dict()
 
@@ -47,6 +47,17 @@ def test_a_log_file_gets_a_line_per_tenth() -> None:
     assert len(lines) == 10
     assert lines[0].startswith("rounds 4 to 5 of 40, mean accuracy 0.045, 2 nodes")
     assert lines[-1].startswith("round 40 of 40")
+
+
+def test_the_first_metric_is_shown_whichever_it_is() -> None:
+    status = example()
+    status.metric, status.score = "perplexity", 12.5
+    shown, out = watch(["a"], terminal=True)
+    shown.update([status.as_dict()])
+    shown.table.close()
+    assert "perplexity" in out.getvalue()
+    assert "mean perplexity 12.500" in out.getvalue()
+    assert "accuracy" not in out.getvalue()
 
 
 def test_a_node_that_died_does_not_silence_the_others() -> None:

@@ -18,7 +18,8 @@ from coterie.app import peer_commands
 from coterie.errors import PeerError
 from coterie.net import certificates
 from coterie.net.certificates import certify, key_text, new_key
-from coterie.net.identity import Card, Home, channel, server_credentials, split_address
+from coterie.net.identity import Card, Home, split_address
+from coterie.net.tls import channel, server_credentials
 from identities import authority, befriend, wear
 
 # ---- Keys on disk

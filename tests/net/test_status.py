@@ -81,6 +81,7 @@ def test_metrics_tell_what_the_status_says() -> None:
     samples = parsed(metrics(example()))
     assert samples["coterie_round"] == 7
     assert samples["coterie_accuracy"] == 0.75
+    assert samples['coterie_score{metric="accuracy"}'] == 0.75
     assert samples["coterie_sent_bytes_total"] == 1400
     assert samples['coterie_state{state="training"}'] == 1
     assert sum(v for k, v in samples.items() if k.startswith("coterie_state")) == 1

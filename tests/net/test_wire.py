@@ -477,11 +477,11 @@ def test_a_promise_costs_no_memory() -> None:
     receiver = Receiver(expected(fields), lambda header: None)
     for part in parts:
         receiver.feed(part)
-    assert receiver._came == CHUNK
+    assert receiver.staged == CHUNK
     assert resident() - before < 8 * CHUNK  # pages may be of two megabytes
     with pytest.raises(Refused, match="damaged"):
         receiver.finish()
-    assert len(receiver._staged) == 0
+    assert receiver.staged == 0
 
 
 def resident() -> int:

@@ -172,9 +172,9 @@ def test_peers_measure_what_the_simulator_does(tmp_path: Path) -> None:
     wanted = records.measures(tmp_path / "memory")
     again = [PeerRuntime(a) for a in given]
     for peer in again:
-        assert peer._restore() == 3
+        assert peer.keeper.restore(peer.journal) == 3
         peer.worker.shutdown()
-    unfinished, finished = [peer.measures for peer in again], [kept_measures(a.folder) for a in given]
+    unfinished, finished = [peer.keeper.measures for peer in again], [kept_measures(a.folder) for a in given]
     for frames in (unfinished, finished):
         whole = pl.concat(f for f in frames if f is not None).sort("round", "node", maintain_order=True)
         assert_frame_equal(whole, wanted, check_exact=False, rel_tol=1e-3, abs_tol=1e-4)

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 import torch
 
-from coterie import records
 from coterie.app import peer_commands, peer_status
 from coterie.engines.peer import free_ports
 from coterie.errors import ConfigError, PeerError, RunError
@@ -56,7 +55,7 @@ def test_a_running_peer_notices_who_is_introduced_and_who_is_removed(tmp_path: P
         alice.add(carol.card)
         tasks.append(asyncio.create_task(life(experiment, carol, lives["carol"])))
         await until(lambda: len(lives["alice"]) == 2 and lives["alice"][1].status.neighbours["carol"].received >= 2)
-        went_on = lives["alice"][1].rows["round"].min()
+        went_on = lives["alice"][1].keeper.rows["round"].min()
         assert went_on == 0  # its records go on too
         alice.remove("bob")
         await until(lambda: len(lives["alice"]) == 3)
@@ -144,8 +143,9 @@ def test_records_of_peers_that_differ_are_not_brought_together(tmp_path: Path) -
         experiment = Experiment(**{**TINY, "rounds": rounds, "engine": "peer"})
         given = deployment.peer_config(experiment, home, None, None, 0, port=0, verbose=False)
         made = PeerRuntime(given)
-        made._restore()
-        records.write_frame(given.folder / "records.parquet", made.rows)
+        made.node.score()
+        made.keeper.record(0)
+        made.keeper.finish()
     folders = [home.path for home in homes]
     with pytest.raises(RunError, match="alice and bob differ in rounds: expected 3, as alice has it, got 4"):
         deployment.collect(folders, tmp_path / "out")

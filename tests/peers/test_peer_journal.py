@@ -81,26 +81,75 @@ def test_peers_that_stop_and_go_on_have_a_journal_as_if_nothing_had_been(
 
 
 def test_neighbours_who_are_gone_or_late_or_talk_rubbish_are_faults(tmp_path: Path) -> None:
+    """Each is told at once, and what comes on top of its kind when the round is done."""
     status = Status("me", method="decavg", seed=0)
-    status.neighbours = {name: NeighbourStatus(name, alive=True) for name in ("a", "b")}
+    status.neighbours = {name: NeighbourStatus(name, alive=name != "c") for name in ("a", "b", "c")}
     journal = PeerJournal(tmp_path, 0, status, None)  # type: ignore[arg-type]
     journal.open(0)
+
+    def faults(since: int = 0) -> list[dict[str, Any]]:
+        common = {"method": "decavg", "seed": 0, "peer": "me", "node": 0}
+        found = [dict(e.data) for e in records.events(tmp_path) if e.name == "fault"][since:]
+        assert all(fault.items() >= common.items() for fault in found)
+        return [{key: value for key, value in fault.items() if key not in common} for fault in found]
+
+    def turn(name: str, alive: bool) -> None:
+        status.neighbours[name].alive = alive
+        journal.fault("back" if alive else "gone", name)
+
+    journal.gathered()
+    assert faults() == [{"round": 0, "gone": ["c"]}]
+    status.round = 1
+    turn("c", True)
+    turn("a", False)
+    journal.fault("missed", "b")
+    assert faults(1) == [{"round": 1, "back": ["c"]}, {"round": 1, "gone": ["a"]}, {"round": 1, "missed": ["b"]}]
+    journal.fault("missed", "b")
     journal.round(1, False)
-    status.neighbours["a"].alive = False
-    status.neighbours["b"].missed += 1
-    journal.round(2, False)
-    status.neighbours["a"].alive = True
-    status.neighbours["b"].refuse("damaged")
-    status.neighbours["b"].refuse("damaged")
-    journal.round(3, False)
-    journal.round(4, False)
-    journal.close()
-    faults = [e for e in records.events(tmp_path) if e.name == "fault"]
-    common = {"method": "decavg", "seed": 0, "peer": "me", "node": 0}
-    assert [e.data for e in faults] == [
-        {**common, "round": 2, "gone": ["a"], "missed": ["b"]},
-        {**common, "round": 3, "back": ["a"], "refused": {"b": {"damaged": 2}}},
+    assert len(faults()) == 4
+    status.round = 2
+    for _ in range(100):
+        journal.fault("refused", "b", "damaged")
+        turn("a", True)
+        turn("a", False)
+    assert faults(4) == [
+        {"round": 2, "refused": {"b": {"damaged": 1}}},
+        {"round": 2, "back": ["a"]},
+        {"round": 2, "gone": ["a"]},
     ]
+    turn("a", True)
+    journal.fault("refused", "b", "damaged")
+    journal.round(2, False)
+    assert faults(7) == [{"round": 2, "back": ["a"]}, {"round": 2, "refused": {"b": {"damaged": 100}}}]
+    journal.tell("end", how="done", round=2)
+    turn("b", False)
+    journal.close()
+    assert len(faults()) == 9
+
+
+def test_a_fault_is_told_while_the_round_goes_on(tmp_path: Path) -> None:
+    crew = given(tmp_path, {"timing": Timing(deadline=60, quorum=2)}, rounds=4)
+
+    def known(node: int) -> list[tuple[str, int]]:
+        found = [e for e in records.events(crew[node].folder) if e.name == "round" or "gone" in e.data]
+        return [(e.name, e["round"]) for e in found]
+
+    async def scene() -> None:
+        running = [PeerRuntime(a) for a in crew]
+        work, tasks = running[2].node.work, [asyncio.create_task(r.go()) for r in running]
+
+        async def hang(what: Any) -> Any:
+            return await (asyncio.Event().wait() if running[2].status.round == 2 else work(what))
+
+        running[2].node.work = hang  # type: ignore[method-assign]
+        await until(lambda: [r.status.state for r in running[:2]] == ["exchanging"] * 2 and known(0) == [("round", 1)])
+        await cancelled(tasks[2:])
+        for node in (0, 1):  # who lack a quorum now, and stay in their round
+            await until(lambda node=node: known(node) == [("round", 1), ("fault", 2)])
+        await asyncio.gather(*tasks[:2], PeerRuntime(crew[2]).go())
+
+    run(scene())
+    assert [e for e in known(0) if e[0] == "round"] == [("round", i) for i in range(1, 5)]
 
 
 def test_a_peer_that_cannot_write_its_journal_trains_on(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import json
 import os
 import signal
 import socket
@@ -24,6 +25,7 @@ from coterie.net.certificates import certify, key_text, new_key
 from coterie.network.graph import Graph
 from coterie.network.rounds import Network
 from coterie.peers.checkpoint import CHECKPOINT
+from coterie.peers.mailroom import Mailroom
 from coterie.peers.runtime import PeerRuntime
 from coterie.runs.experiment import Experiment
 from peering import MODEL, TINY, cancelled, equal, given, kept, run, together, until
@@ -41,17 +43,17 @@ def test_all_stop_and_all_go_on_as_if_nothing_had_been(
     run(together(straight))
 
     async def stop() -> None:
-        reached: list[PeerRuntime] = []
-        original = PeerRuntime._round if where == "between rounds" else PeerRuntime.receive
+        reached: list[Mailroom] = []
+        original = Mailroom.let_catch_up if where == "between rounds" else Mailroom.receive
 
-        async def halting(self: PeerRuntime, *args: Any) -> Any:
-            if self.status.round == (2 if where == "between rounds" else 3):
+        async def halting(self: Mailroom, *args: Any, **more: Any) -> Any:
+            if self.pace.round == (2 if where == "between rounds" else 3):
                 reached.append(self)
                 await asyncio.Event().wait()
-            return await original(self, *args)
+            return await original(self, *args, **more)
 
         with monkeypatch.context() as patch:
-            patch.setattr(PeerRuntime, original.__name__, halting)
+            patch.setattr(Mailroom, original.__name__, halting)
             running = [PeerRuntime(a) for a in broken]
             tasks = [asyncio.create_task(r.go()) for r in running]
             await until(lambda: len(reached) == 3)
@@ -69,7 +71,7 @@ def test_a_peer_that_comes_back_knows_how_long_rounds_take(tmp_path: Path) -> No
     crew = given(tmp_path, rounds=4)
     run(together(crew))
     back = PeerRuntime(crew[0])
-    assert back._restore() == 4
+    assert back.keeper.restore(back.journal) == 4
     took, worked = back.pace.times.history
     assert 3 <= len(took) <= len(worked) == 4
     assert back.pace.deadline < crew[0].timing.deadline
@@ -109,16 +111,15 @@ def test_a_neighbour_that_never_comes_is_not_waited_for_forever(tmp_path: Path) 
 def test_a_peer_that_stands_still_is_excused_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its pulses go on, as when only its training hangs: others wait a few times, then no more, until it is heard."""
     crew = given(tmp_path, {"timing": Timing(deadline=0.5, stretch=1e6)}, rounds=30, evaluate=30)
-    train = PeerRuntime._work
 
     async def scene() -> list[PeerRuntime]:
         running = [PeerRuntime(a) for a in crew]
-        free = asyncio.Event()
+        free, work = asyncio.Event(), running[2].node.work
 
         async def hang(what: Callable[[], Any]) -> Any:
             if running[2].status.round == 2:
                 await free.wait()
-            return await train(running[2], what)
+            return await work(what)
 
         running[2].node.work = hang  # type: ignore[method-assign]
         tasks = [asyncio.create_task(r.go()) for r in running]
@@ -139,20 +140,21 @@ def test_a_peer_that_stands_still_is_excused_and_comes_back(tmp_path: Path, monk
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, rounds: set[str]) -> None:
     """Checkpoints of these rounds find no room."""
-    write, fill = files.write, PeerRuntime._save
-    now: dict[str, str] = {}
-
-    def save(self: PeerRuntime, number: int) -> None:
-        now[str(self._file)] = str(number)
-        fill(self, number)
+    write = files.write
 
     def refuse(path: Path, content: bytes) -> None:
-        if now.get(str(path)) in rounds:
+        if path.name == CHECKPOINT and about(content)["round"] in rounds:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write(path, content)
 
-    monkeypatch.setattr(PeerRuntime, "_save", save)
     monkeypatch.setattr(files, "write", refuse)
+
+
+def about(checkpoint: bytes) -> dict[str, str]:
+    """What a checkpoint says of itself: the metadata in the head of a safetensors file."""
+    length = int.from_bytes(checkpoint[:8], "little")
+    said: dict[str, str] = json.loads(checkpoint[8 : 8 + length])["__metadata__"]
+    return said
 
 
 def test_a_full_disk_does_not_stop_a_peer_and_leaves_its_checkpoint_whole(

@@ -20,19 +20,20 @@ def observers(console: Console, where: str, engine: str = "local") -> list[Obser
     return [Bars(console, where) if console.is_terminal else Lines(console, where)]
 
 
-def accuracy(event: Event) -> float | None:
-    """The mean test accuracy that an evaluation tells."""
-    reached = [value for value in event.get("test_accuracy") or () if value is not None]
-    return fmean(reached) if reached else None
+def reached(event: Event) -> str:
+    """The mean over nodes of the first metric that an evaluation tells of test samples, in words; nothing if none."""
+    metric = next((key for key in event.data if key.startswith("test_")), "")
+    values = [value for value in event.get(metric) or () if value is not None]
+    return f", {metric.removeprefix('test_')} {fmean(values):.3f}" if values else ""
 
 
 class Bars:
-    """Two bars on a terminal: all jobs, and the present one with its round and accuracy."""
+    """Two bars on a terminal: all jobs, and the present one with its round and its first metric."""
 
     def __init__(self, console: Console, where: str) -> None:
         self.where, self.bars = where, _bars(console)
         self.done: dict[Job, int] = {}
-        self.accuracy: float | None = None
+        self.reached = ""
         self.whole, self.present = TaskID(0), TaskID(0)
 
     def event(self, event: Event) -> None:
@@ -40,7 +41,7 @@ class Bars:
         if event.name == "begin":
             self._begin_run(event) if event.job is None else self._begin_job(event, event.job)
         elif event.name == "evaluation":
-            self.accuracy = accuracy(event)
+            self.reached = reached(event)
         elif event.name == "round" and event.job:
             self._progress(event.job, event["round"])
         elif event.name == "warning" or event.get("how") == "diverged":
@@ -51,7 +52,7 @@ class Bars:
         self.bars.stop()
 
     def _begin_run(self, event: Event) -> None:
-        self.rounds, self.done = event["rounds"], dict.fromkeys(event["left"], 0)
+        self.rounds, self.done = event["rounds"], dict.fromkeys(map(tuple, event["left"]), 0)
         _say(self.bars.console, f"writing to {self.where}", "dim")
         jobs = len(self.done)
         self.whole = self.bars.add_task("all", total=jobs * self.rounds, said=f"0 of {jobs} jobs")
@@ -59,7 +60,7 @@ class Bars:
         self.bars.start()
 
     def _begin_job(self, event: Event, job: Job) -> None:
-        self.accuracy = None
+        self.reached = ""
         self.total, said = event["rounds"], f"{job[0]}, seed {job[1]}"
         self.bars.reset(self.present, total=self.total, completed=event["round"], description=said)
         if event["round"]:  # resumed: what was done before says nothing of the speed now
@@ -68,8 +69,7 @@ class Bars:
 
     def _progress(self, job: Job, round: int) -> None:
         self.done[job] = round
-        reached = "" if self.accuracy is None else f", accuracy {self.accuracy:.3f}"
-        self.bars.update(self.present, completed=round, said=f"round {round} of {self.total}{reached}")
+        self.bars.update(self.present, completed=round, said=f"round {round} of {self.total}{self.reached}")
         finished = sum(r >= self.rounds for r in self.done.values())
         self.bars.update(self.whole, completed=sum(self.done.values()), said=f"{finished} of {len(self.done)} jobs")
 
@@ -79,8 +79,7 @@ class Lines:
 
     def __init__(self, console: Console, where: str) -> None:
         self.console, self.where = console, where
-        self.count, self.finished = 0, 0
-        self.accuracy: float | None = None
+        self.count, self.finished, self.reached = 0, 0, ""
 
     def event(self, event: Event) -> None:
         """Say what is worth a line."""
@@ -91,9 +90,9 @@ class Lines:
             jobs, rounds = _count(self.count, "job"), _count(event["rounds"], "round")
             _say(self.console, f"{jobs} of {rounds}, writing to {self.where}")
         elif event.name == "begin":
-            self.started, self.accuracy = time.monotonic(), None
+            self.started, self.reached = time.monotonic(), ""
         elif event.name == "evaluation":
-            self.accuracy = accuracy(event)
+            self.reached = reached(event)
         elif event.name == "warning":
             _say(self.console, event["text"])
         elif event.name == "end" and event.job:
@@ -102,9 +101,8 @@ class Lines:
     def _end(self, event: Event, job: Job) -> None:
         if event["how"] == "done":
             self.finished += 1
-            reached = "" if self.accuracy is None else f", accuracy {self.accuracy:.3f}"
             took = f"{time.monotonic() - self.started:.1f} s"
-            _say(self.console, f"{self.finished} of {self.count}: {job[0]}, seed {job[1]}{reached}, {took}")
+            _say(self.console, f"{self.finished} of {self.count}: {job[0]}, seed {job[1]}{self.reached}, {took}")
         elif event["how"] == "diverged":
             _say(self.console, f"{job[0]}, seed {job[1]}: {event['error']}")
 
@@ -116,8 +114,8 @@ class Tasks:
         self.console, self.live = console, console.is_terminal
         self.bars = _bars(console)
         self.under_way: dict[str, TaskID] = {}
-        self.reached: dict[str, int] = {}
-        self.accuracy: dict[str, float] = {}
+        self.rounds_done: dict[str, int] = {}
+        self.reached: dict[str, str] = {}
 
     def event(self, event: Event) -> None:
         """Move the bars on, or print a line."""
@@ -126,8 +124,8 @@ class Tasks:
             self._begin(event)
         elif event.name in ("begin", "round"):
             self._progress(key, event["round"])
-        elif event.name == "evaluation" and (mean := accuracy(event)) is not None:
-            self.accuracy[key] = mean
+        elif event.name == "evaluation":
+            self.reached[key] = reached(event)
         elif event.name == "end":
             self._end(key, event.get("error", ""))
         elif event.name == "warning":
@@ -141,7 +139,7 @@ class Tasks:
     def _begin(self, event: Event) -> None:
         self.rounds = {key: task["rounds"] for key, task in event["tasks"].items()}
         self.names = {key: task["name"] for key, task in event["tasks"].items()}
-        self.reached, self.finished = dict.fromkeys(self.rounds, 0), 0
+        self.rounds_done, self.finished = dict.fromkeys(self.rounds, 0), 0
         self._say(f"{_count(len(self.rounds), 'run')} to do, {event['kept']} kept")
         if self.live:
             said = f"0 of {_count(len(self.rounds), 'run')}"
@@ -153,25 +151,24 @@ class Tasks:
         if key not in self.under_way:
             total = self.rounds[key]
             self.under_way[key] = self.bars.add_task(self.names[key], total=total, completed=round, said="")
-        self.reached[key] = round
+        self.rounds_done[key] = round
         if self.live:
             if resumed:  # what was done before says nothing of the speed now
-                self.bars.reset(self.whole, completed=sum(self.reached.values()))
-            said = f"round {round}" + (f", accuracy {self.accuracy[key]:.3f}" if key in self.accuracy else "")
+                self.bars.reset(self.whole, completed=sum(self.rounds_done.values()))
+            said = f"round {round}{self.reached.get(key, '')}"
             self.bars.update(self.under_way[key], completed=round, said=said)
-            self.bars.update(self.whole, completed=sum(self.reached.values()))
+            self.bars.update(self.whole, completed=sum(self.rounds_done.values()))
 
     def _end(self, key: str, trouble: str) -> None:
         self.finished += 1
-        self.reached[key] = self.rounds[key]
+        self.rounds_done[key] = self.rounds[key]
         if key in self.under_way:
             self.bars.remove_task(self.under_way.pop(key))
         if self.live:
             said = f"{self.finished} of {_count(len(self.rounds), 'run')}"
-            self.bars.update(self.whole, completed=sum(self.reached.values()), said=said)
+            self.bars.update(self.whole, completed=sum(self.rounds_done.values()), said=said)
         elif not trouble:
-            reached = f", accuracy {self.accuracy[key]:.3f}" if key in self.accuracy else ""
-            self._say(f"{self.finished} of {len(self.rounds)}: {self.names[key]}{reached}")
+            self._say(f"{self.finished} of {len(self.rounds)}: {self.names[key]}{self.reached.get(key, '')}")
         if trouble:
             self._say(f"{self.names[key]}: {trouble}")
 

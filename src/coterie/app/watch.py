@@ -67,7 +67,7 @@ def _headline(status: dict[str, Any]) -> str:
 
 
 def _progress(status: dict[str, Any]) -> str:
-    reached = "" if status["accuracy"] is None else f", accuracy {status['accuracy']:.3f}"
+    reached = "" if status["score"] is None else f", {clean(status['metric'])} {status['score']:.3f}"
     return f"{clean(status['state'])}, round {status['round']} of {status['rounds']}{reached}"
 
 
@@ -133,7 +133,8 @@ class PeersTable:
             slowest = sorted(order, key=lambda i: (s["round"] if (s := self.last[i]) else -1, i))[:room]
             order = sorted(slowest)
         made = _table(None, [f"{left_out} more, further on, not shown."] if left_out > 0 else [])
-        for name in ("node", "round", "accuracy", "neighbours", "sent+received", "lag", "state"):
+        metric = clean(next((s["metric"] for s in self.last if s), "accuracy"))
+        for name in ("node", "round", metric, "neighbours", "sent+received", "lag", "state"):
             made.add_column(name, justify="left" if name in ("node", "state") else "right", no_wrap=True)
         for i in order:
             made.add_row(*(Text(cell) for cell in self._cells(i, front, silent[i])))
@@ -148,7 +149,7 @@ class PeersTable:
         return [
             name,
             f"{status['round']}/{status['rounds']}",
-            UNKNOWN if status["accuracy"] is None else f"{status['accuracy']:.3f}",
+            UNKNOWN if status["score"] is None else f"{status['score']:.3f}",
             f"{alive}/{len(status['neighbours'])}",
             f"{(status['sent_bytes'] + status['received_bytes']) / 1e6:.1f} MB",
             f"{front - status['round']}",
@@ -161,8 +162,8 @@ class PeersTable:
             return f"{_count(len(self.names), 'node')}, none answers yet"
         slowest, fastest = min(s["round"] for s in known), max(s["round"] for s in known)
         span = f"round {slowest}" if slowest == fastest else f"rounds {slowest} to {fastest}"
-        reached = [s["accuracy"] for s in known if s["accuracy"] is not None]
-        mean = [f"mean accuracy {sum(reached) / len(reached):.3f}"] if reached else []
+        reached = [s["score"] for s in known if s["score"] is not None]
+        mean = [f"mean {clean(known[0]['metric'])} {sum(reached) / len(reached):.3f}"] if reached else []
         quiet = sum(q and not (s and s["state"] == "finished") for q, s in zip(silent, self.last, strict=True))
         lost = [f"{quiet} of {_count(len(self.names), 'node')} silent"] if quiet else [_count(len(self.names), "node")]
         moved = sum(s["sent_bytes"] for s in known)

@@ -87,8 +87,9 @@ class Fleet(Session):
 
     def __init__(self, engine: Peer) -> None:
         self.engine = engine
-        self._keys: Path | None = None
-        self._crew: list[_Process] = []
+        self.keys: Path | None = None
+        """Where the peers of the present job have their homes."""
+        self.crew: list[_Process] = []
 
     def run(self, task: JobRun) -> Outcome:
         """Run a job to its end from wherever its peers are: they keep checkpoints and journals of their own."""
@@ -101,13 +102,13 @@ class Fleet(Session):
             if task.folder:
                 task.folder.note_plan(task.method, task.seed, {"processes": nodes})
             try:
-                self._prepare(config, task.method, task.seed, task.job, there / "peers")
+                self.prepare(config, task.method, task.seed, task.job, there / "peers")
                 self._watch(task)
             except (KeyboardInterrupt, CoterieError):
                 if task.folder:
                     task.folder.keep_rows(task.method, task.seed, self.kept(), self.measures())
                 raise
-            found = [pl.read_parquet(p.folder / "records.parquet") for p in self._crew]
+            found = [pl.read_parquet(p.folder / "records.parquet") for p in self.crew]
             rows = pl.concat(found).sort("round", "node")
             task.channel.live("evaluation", round=rounds, **records.as_lists(rows.filter(pl.col("round") == rounds)))
             return Outcome(rows, self.measures())
@@ -117,8 +118,8 @@ class Fleet(Session):
         from coterie.net import status
         from coterie.net.logs import Tail
 
-        logs, journals = [Tail(p.folder) for p in self._crew], [Follower(p.folder) for p in self._crew]
-        names, shown = [p.name for p in self._crew], 0.0
+        logs, journals = [Tail(p.folder) for p in self.crew], [Follower(p.folder) for p in self.crew]
+        names, shown = [p.name for p in self.crew], 0.0
 
         def warn(text: str) -> None:
             task.channel.tell("warning", text=text)
@@ -130,21 +131,21 @@ class Fleet(Session):
                 warn(line)
 
         try:
-            with ThreadPoolExecutor(len(self._crew)) as readers:
-                while not all(p.finished for p in self._crew):
+            with ThreadPoolExecutor(len(self.crew)) as readers:
+                while not all(p.finished for p in self.crew):
                     if task.stopping():
                         raise KeyboardInterrupt
                     if time.monotonic() - shown > SHOW:
-                        statuses = list(readers.map(lambda p: status.read(p.folder), self._crew))
+                        statuses = list(readers.map(lambda p: status.read(p.folder), self.crew))
                         task.channel.live("peers", names=names, statuses=statuses)
                         tell()
                         shown = time.monotonic()
                     time.sleep(POLL)
                     if not task.stopping():  # Ctrl-C reaches the peers too: they must not be started again
-                        for peer in self._crew:
+                        for peer in self.crew:
                             self._look_after(peer, warn)
         finally:
-            self._stop()
+            self.stop()
             tell()
 
     def kept(self) -> pl.DataFrame:
@@ -152,28 +153,28 @@ class Fleet(Session):
         from coterie.peers.checkpoint import kept_rows
         from coterie.records import together
 
-        return together(kept_rows(p.folder) for p in self._crew).sort("round", "node")
+        return together(kept_rows(p.folder) for p in self.crew).sort("round", "node")
 
     def measures(self) -> pl.DataFrame | None:
         """What the peers have measured so far, if they were asked to."""
         from coterie.peers.checkpoint import kept_measures
 
-        found = [m for p in self._crew if (m := kept_measures(p.folder)) is not None]
+        found = [m for p in self.crew if (m := kept_measures(p.folder)) is not None]
         return pl.concat(found).sort("round", "node", maintain_order=True) if found else None
 
-    def _prepare(self, config: Path, method: str, seed: int, job: Job, folder: Path) -> None:
+    def prepare(self, config: Path, method: str, seed: int, job: Job, folder: Path) -> None:
         """New keys and ports for every start; models and records stay where they were."""
-        self._keys = Path(tempfile.mkdtemp(prefix="coterie-keys-"))
+        self.keys = Path(tempfile.mkdtemp(prefix="coterie-keys-"))
         count = job.roster.nodes
         names = [f"node-{i:0{len(str(count - 1))}d}" for i in range(count)]
-        homes = make_homes(self._keys, names, job)
-        self._crew = []
+        homes = make_homes(self.keys, names, job)
+        self.crew = []
         for i, name in enumerate(names):
             own = folder / name
             own.mkdir(parents=True, exist_ok=True)
             args = (config, method, seed, i, names, homes[i].path, own)
-            self._crew.append(_Process(name, own, self.starter(*args)))
-        for peer in self._crew:
+            self.crew.append(_Process(name, own, self.starter(*args)))
+        for peer in self.crew:
             peer.begin()
 
     def starter(self, *args: Any) -> Callable[[], Any]:
@@ -202,9 +203,9 @@ class Fleet(Session):
         why = failure.read_text().strip().rpartition("\n")[2] if code == 1 and failure.exists() else _how(code)
         warn(f"{peer.name} ended ({why}) and is started again" + (f" in {pause:g} s" if pause else ""))
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
         """End what still runs: gently, then not."""
-        alive = [p.process for p in self._crew if p.process is not None and p.process.is_alive()]
+        alive = [p.process for p in self.crew if p.process is not None and p.process.is_alive()]
         for process in alive:
             process.terminate()
         for process in alive:
@@ -212,13 +213,13 @@ class Fleet(Session):
             if process.is_alive():
                 process.kill()
                 process.join()
-        if self._keys is not None:
-            shutil.rmtree(self._keys, ignore_errors=True)
-            self._keys = None
+        if self.keys is not None:
+            shutil.rmtree(self.keys, ignore_errors=True)
+            self.keys = None
 
     def close(self) -> None:
         """Nothing is left between jobs."""
-        self._stop()
+        self.stop()
 
 
 def make_homes(folder: Path, names: Sequence[str], job: Job) -> "list[Home]":

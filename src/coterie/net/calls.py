@@ -24,9 +24,10 @@ from coterie.net import wire
 from coterie.net.agreement import PHASE, Agreement
 from coterie.net.contacts import ALIVE, HARMLESS, SERVICE, SLOWEST, STALL, Contacts, Intake, Link
 from coterie.net.events import happens
-from coterie.net.identity import Home, channel
+from coterie.net.identity import Home
 from coterie.net.reception import Reception
 from coterie.net.status import Status
+from coterie.net.tls import channel
 from coterie.net.wire import Expected
 from coterie.net.wire_pb2 import Receipt, Welcome
 from coterie.node.buffers import BufferPool

@@ -93,6 +93,8 @@ class Contacts:
         self.by_name = {n: Link(numbers[n], c, NeighbourStatus(n, c.address)) for n, c in self.cards.items()}
         self.by_number = {link.number: link for link in self.by_name.values()}
         self.finished = False
+        self.noted: Callable[[str, str, str], None] = lambda what, neighbour, why: None
+        """Told of neighbours that are `gone` or `back`, that were `missed`, and of what was `refused`, and why."""
         status.neighbours = {name: link.status for name, link in self.by_name.items()}
         status.session = self.session
 
@@ -141,8 +143,11 @@ class Contacts:
         elif known.alive and not alive:
             level = logging.INFO if known.finished or self.finished else logging.WARNING
             say(self.log, level, "neighbour is gone", neighbour=link.card.name)
+        changed = alive != known.alive
         link.status.alive = known.alive = alive
         self.intake.changed.set()
+        if changed:
+            self.noted("back" if alive else "gone", link.card.name, "")
 
     def trouble(self, link: Link, text: str) -> None:
         """Something went wrong with a neighbour; what goes on going wrong is logged once."""
@@ -164,6 +169,7 @@ class Contacts:
         link = self.by_number[sender]
         link.status.missed += 1
         say(self.log, logging.WARNING, "missed the deadline", neighbour=link.card.name, round=self.pace.round)
+        self.noted("missed", link.card.name, "")
 
     def refuse(self, link: Link, refusal: Refused) -> None:
         """Count and log; what comes late or twice is nobody's fault and does not fill the log."""
@@ -174,3 +180,4 @@ class Contacts:
         link.status.refuse(refusal.reason, refusal.detail)
         level = logging.DEBUG if harmless else logging.WARNING
         say(self.log, level, "refused", neighbour=link.card.name, reason=refusal.reason, detail=refusal.detail)
+        self.noted("refused", link.card.name, refusal.reason)

@@ -15,8 +15,8 @@ from coterie.errors import PeerError, Refused
 from coterie.net.agreement import PHASE, disagreement
 from coterie.net.contacts import ALIVE, SERVICE, SLOWEST, STALL, Contacts, Link
 from coterie.net.events import happens
-from coterie.net.identity import caller, server_credentials
 from coterie.net.logs import say
+from coterie.net.tls import caller, server_credentials
 from coterie.net.wire import CHUNK, Expected, Receiver
 from coterie.net.wire_pb2 import Header, Hello, Receipt
 from coterie.node.buffers import BufferPool
@@ -52,8 +52,8 @@ class Reception:
             options=[*ALIVE, ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", 4 * STREAMS)]
         )
         handlers = {
-            "Follow": grpc.unary_stream_rpc_method_handler(self._follow),
-            "Deliver": grpc.stream_stream_rpc_method_handler(self._deliver),
+            "Follow": grpc.unary_stream_rpc_method_handler(self.follow),
+            "Deliver": grpc.stream_stream_rpc_method_handler(self.deliver),
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         try:
@@ -88,7 +88,7 @@ class Reception:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "you are not my neighbour")
             raise AssertionError("abort does not return") from None
 
-    async def _follow(self, request: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
+    async def follow(self, request: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
         """A neighbour begins to follow us: agree or refuse, then tell it our round again and again."""
         link = await self._caller(context)
         try:
@@ -122,7 +122,7 @@ class Reception:
         finally:
             link.followers -= 1
 
-    async def _deliver(self, _: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
+    async def deliver(self, _: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
         """A neighbour brings messages, until one is refused: where the next begins is not known then.
 
         They are read from the context: gRPC's iterator would hold the last part of each until the next comes.

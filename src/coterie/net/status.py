@@ -61,7 +61,9 @@ class Status:
     round: int = 0
     rounds: int = 0
     state: State = "waiting"
-    accuracy: float | None = None
+    accuracy: float | None = None  # the latest on the test samples, if models are judged by it
+    metric: str = "accuracy"  # by which models are judged first
+    score: float | None = None  # its latest value on the test samples
     started: float = field(default_factory=time.time)  # Unix seconds
     round_seconds: float | None = None  # the mean of recent rounds
     deadline_seconds: float | None = None
@@ -127,6 +129,8 @@ def _families(status: Status) -> Iterator[tuple[str, str, list[Sample]]]:
         ("checkpoint_errors_total", "Checkpoints that could not be written.", status.checkpoint_errors),
     ):
         yield name, help, [({}, value)]
+    judged: Sample = ({"metric": status.metric}, status.score)
+    yield "score", "The latest value of the first metric on the test samples.", [judged]
     all_of_them = status.neighbours.items()
     for name, help, of in (
         ("alive", "Whether the neighbour answers.", lambda n: int(n.alive)),

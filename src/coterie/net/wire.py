@@ -153,6 +153,11 @@ class Receiver:
         assert self._header is not None
         return self._header
 
+    @property
+    def staged(self) -> int:
+        """Bytes of the payload that lie here until it is whole; none once it is refused."""
+        return self._came if self._staged else 0
+
     def finish(self) -> dict[str, Tensor]:
         """The fields of a delivery that is complete and sound; raises `Refused`."""
         if self._refused is not None:

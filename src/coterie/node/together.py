@@ -203,7 +203,7 @@ class _Kept(saved_tensors_hooks):
     def _count(self, tensor: Tensor) -> Tensor:
         if not tensor.is_leaf:
             self.bytes += tensor.untyped_storage().nbytes()
-        return tensor
+        return tensor.detach()  # the tensor itself would hold its own history, and never be freed
 
 
 def _draws(module: nn.Module) -> bool:

@@ -3,8 +3,9 @@
 import contextlib
 import json
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +18,24 @@ COUNTED = ("sent", "received", "sent_bytes", "received_bytes")
 """What is counted for each neighbour: messages and bytes."""
 
 
-@dataclass
-class _Seen:
-    """What was known of a neighbour at the end of the last round."""
-
-    alive: bool = True
-    missed: int = 0
-    refusals: dict[str, int] = field(default_factory=dict)
-
-
 class PeerJournal:
-    """Writes a peer's events. A disk that takes no more is told once, and stops nobody."""
+    """Writes a peer's events as they happen. A disk that takes no more is told once, and stops nobody.
+
+    What goes wrong with a neighbour is told at once, the first of each kind in a round: what comes on top is told
+    together when the round is done, so that nobody can fill the disk by going wrong all day.
+    """
 
     def __init__(self, folder: Path, node: int, status: Status, log: logging.Logger) -> None:
         self.folder, self.node, self.status, self.log = folder, node, status, log
         self._channel = Channel()
-        self._seen: dict[str, _Seen] = {}
+        self._lock = threading.Lock()
+        """A checkpoint is written beside the event loop, which goes on telling what happens."""
+        self._gone: set[str] = set()
+        """Neighbours of whom it was told that they are gone, and not that they are back."""
+        self._faults: Counter[tuple[str, str, str]] = Counter()
+        """What went wrong in this round, with whom and why: how often."""
+        self._over = False
+        """Whether the end was told: who hangs up then is no fault."""
         self._told: dict[str, list[int]] = {}
         """What was counted of each neighbour when it was last told."""
         self._complained = False
@@ -52,14 +55,19 @@ class PeerJournal:
 
     def tell(self, name: str, **data: Any) -> None:
         """Write an event down."""
-        with self._tolerant():
+        self._over = self._over or name == "end"
+        with self._lock, self._tolerant():
             self._channel.tell(name, **data)
 
     def checkpoint(self, round: int) -> dict[str, str]:
         """Write down, for good, that a checkpoint of this round is taken; gives what it must say of the journal."""
-        with self._tolerant(), self._channel.sealed("checkpoint", round=round):
-            pass
-        events = self._channel.count if self._channel.journal else 0
+        with self._lock:
+            with self._tolerant():
+                self._channel.tell("checkpoint", round=round)
+            events, journal = self._channel.count, self._channel.journal
+        if journal is not None:
+            with self._tolerant():
+                journal.sync()
         return {"events": str(events), "counts": json.dumps(self._since())}
 
     def end(self, error: Exception | None = None) -> None:
@@ -69,10 +77,43 @@ class PeerJournal:
         else:
             self.tell("end", how="diverged" if isinstance(error, DivergedError) else "failed", error=str(error))
 
+    def fault(self, what: str, neighbour: str, why: str = "") -> None:
+        """A neighbour is `gone` or `back`, was waited for in vain (`missed`), or was `refused` something, and why."""
+        self._faults[what, neighbour, why] += 1
+        if self._faults[what, neighbour, why] > 1:
+            return
+        if what in ("gone", "back"):
+            self._whereabouts([neighbour])
+        else:
+            self._tell_fault(**{what: {neighbour: {why: 1}} if why else [neighbour]})
+
+    def _whereabouts(self, neighbours: Iterable[str]) -> None:
+        """Tell which of these are gone or back by now, if it was not told yet."""
+        gone = {name for name in neighbours if not self.status.neighbours[name].alive}
+        back = self._gone.intersection(neighbours) - gone
+        fresh = {"gone": sorted(gone - self._gone), "back": sorted(back)}
+        self._gone = (self._gone | gone) - back
+        if told := {what: who for what, who in fresh.items() if who}:
+            self._tell_fault(**told)
+
+    def _tell_fault(self, **told: Any) -> None:
+        if not self._over:
+            self.tell("fault", round=self.status.round, **told)
+
+    def gathered(self) -> None:
+        """The first round of this process begins: who is not there by now counts as gone."""
+        self._whereabouts(self.status.neighbours)
+
     def round(self, number: int, evaluated: bool) -> None:
-        """A round is done: tell what went wrong with neighbours in it and, now and then, what was exchanged."""
-        if trouble := self._trouble():
-            self.tell("fault", round=number, **trouble)
+        """A round is done: tell what else went wrong in it and, now and then, what was exchanged."""
+        more: dict[str, dict[str, int]] = {}
+        for (what, neighbour, why), count in self._faults.items():
+            if what == "refused" and count > 1:
+                more.setdefault(neighbour, {})[why] = count - 1
+        self._faults.clear()
+        self._whereabouts(self.status.neighbours)
+        if more:
+            self._tell_fault(refused=more)
         if evaluated:
             since = self._since()
             self._told = {name: _counts(known) for name, known in self.status.neighbours.items()}
@@ -92,20 +133,6 @@ class PeerJournal:
             for name, known in self.status.neighbours.items()
         }
 
-    def _trouble(self) -> dict[str, Any]:
-        """What has happened to neighbours since the last round."""
-        found: dict[str, Any] = {"gone": [], "back": [], "missed": [], "refused": {}}
-        for name, known in self.status.neighbours.items():
-            seen = self._seen.setdefault(name, _Seen())
-            if known.alive != seen.alive:
-                found["back" if known.alive else "gone"].append(name)
-            if known.missed > seen.missed:
-                found["missed"].append(name)
-            if refused := _more(known.refusals, seen.refusals):
-                found["refused"][name] = refused
-            seen.alive, seen.missed, seen.refusals = known.alive, known.missed, dict(known.refusals)
-        return {what: who for what, who in found.items() if who}
-
     @contextlib.contextmanager
     def _tolerant(self) -> Iterator[None]:
         try:
@@ -118,8 +145,3 @@ class PeerJournal:
 
 def _counts(known: NeighbourStatus) -> list[int]:
     return [getattr(known, what) for what in COUNTED]
-
-
-def _more(now: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
-    """What has been added to some counts."""
-    return {why: count - before.get(why, 0) for why, count in now.items() if count > before.get(why, 0)}

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import logging
 import signal
 from collections.abc import Callable
@@ -14,31 +13,29 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
-from safetensors.torch import save
 
-from coterie import files, records
+from coterie import records
 from coterie.config.build import gossip
 from coterie.config.configuration import Method
 from coterie.contract import Message
 from coterie.errors import ConfigError, PeerError, RunError
 from coterie.job import Job, Ledger
 from coterie.mail.pace import Pace, Timing
+from coterie.metrics import label
 from coterie.net import logs, status
 from coterie.net.agreement import PHASE, Agreement
 from coterie.net.calls import Calls
 from coterie.net.identity import Home
 from coterie.net.logs import say
 from coterie.node.buffers import BufferPool
-from coterie.node.description import Description
 from coterie.node.gossip import GossipGain, gossip_job, own_estimate
-from coterie.node.node import peers, restore, snapshot
+from coterie.node.node import peers
 from coterie.node.sums import Packet
 from coterie.peers.agreement import code, shared, vocabulary
-from coterie.peers.checkpoint import CHECKPOINT, MEASURES, WHOLE, load_checkpoint, packed, unpacked, write_records
+from coterie.peers.checkpoint import CHECKPOINT, Keeper
 from coterie.peers.journal import PeerJournal
 from coterie.peers.mailroom import Mailroom, NewestMailroom
 from coterie.protocols import Heard
-from coterie.records.models import described
 
 LINGER = 15.0
 """Seconds, at least, that a peer which has finished stays for neighbours who have not."""
@@ -127,6 +124,7 @@ class PeerRuntime:
         self.log = logs.setup(config.folder, config.home.name, config.verbose, config.screen)
         rounds = config.settings.rounds
         self.status = status.Status(config.home.name, method=config.method, seed=config.seed, rounds=rounds)
+        self.status.metric = label(config.job.roster.metrics[0])
         self.journal = PeerJournal(config.folder, config.node, self.status, self.log)
         self.worker = ThreadPoolExecutor(1, "training", torch.set_num_threads, (config.threads,))
         self.ledger = Ledger(config.job.roster.nodes, config.job.roster.metrics)
@@ -143,8 +141,9 @@ class PeerRuntime:
         expected = vocabulary(config.job, self.node, rounds, half)
         self.links = Calls(config.home, config.numbers, self.mailroom, self.agreement, expected, self.status, self.log)
         self.mailroom.missed, self.mailroom.lacking = self.links.contacts.missed, self._lacking
-        self.rows = records.empty(config.job.roster.metrics)
-        self.measures = pl.DataFrame(schema=records.MEASURES) if config.job.measures else None
+        self.links.contacts.noted = self.journal.fault
+        identity = f"{config.home.name} {self.agreement.digest}"
+        self.keeper = Keeper(config.folder, config.method, config.seed, identity, self.node, self.pace)
 
     def _mailroom(self) -> Mailroom:
         """The mail room that this peer's rule, protocol and timing ask for."""
@@ -208,7 +207,8 @@ class PeerRuntime:
         self.status.round = done
         await self.links.open()
         if done < rounds:
-            await self._gather(done + 1)
+            await self.gather(done + 1)
+            self.journal.gathered()
         evaluated = set(config.settings.evaluated())
         number = done
         while number < rounds:
@@ -226,11 +226,24 @@ class PeerRuntime:
         self.status.state = "finished"
         await self.links.announce(rounds, finished=True)
         self.journal.tell("end", how="done", round=rounds)
-        await self._work(lambda: write_records(config.folder, self.rows, self.measures))
+        await self._work(self.keeper.finish)
         await self.links.flush(LINGER)
         await self._linger(max(LINGER, 2 * self.pace.deadline))
-        say(self.log, logging.INFO, "finished", rounds=rounds, accuracy=self.status.accuracy)
-        return self.rows
+        say(self.log, logging.INFO, "finished", **{"rounds": rounds, self.status.metric: self.status.score})
+        return self.keeper.rows
+
+    def _restore(self) -> int:
+        """Go on from the checkpoint, or begin; gives the round that was done last."""
+        done = self.keeper.restore(self.journal)
+        if done is None:
+            self.journal.begin(sorted(self.config.numbers))
+            if self._present(0):
+                self.node.score()
+                self._record(0)
+            return 0
+        self._note_score()
+        say(self.log, logging.INFO, "going on", round=done)
+        return done
 
     async def _linger(self, seconds: float) -> None:
         """Stay for those who are behind: they may catch up with the last exchange, and end as the others do."""
@@ -239,7 +252,7 @@ class PeerRuntime:
         while self.pace.unfinished and loop.time() < end:
             await self.mailroom.news()
 
-    async def _gather(self, number: int) -> None:
+    async def gather(self, number: int) -> None:
         """Wait for the neighbours before the first round of this process; not for long if the others are under way."""
         self.status.state = "waiting"
         loop = asyncio.get_running_loop()
@@ -299,7 +312,7 @@ class PeerRuntime:
         self.status.round_seconds = self.pace.times.round_seconds
         self.journal.round(number, evaluate)
         try:
-            await self._work(lambda: self._save(number))
+            await self._work(lambda: self.keeper.save(number, self.journal))
             self.status.checkpoints += 1
         except RunError as error:  # the one before is whole: go on, and try again after the next round
             self.status.checkpoint_errors += 1
@@ -309,23 +322,22 @@ class PeerRuntime:
             if number == config.settings.rounds:
                 raise
         level = logging.INFO if evaluate else logging.DEBUG
-        say(self.log, level, "round", round=number, accuracy=self.status.accuracy, deadline=self.pace.deadline)
+        told = {"round": number, self.status.metric: self.status.score, "deadline": self.pace.deadline}
+        say(self.log, level, "round", **told)
 
     def _record(self, number: int) -> None:
-        fresh = records.rows(self.config.method, self.config.seed, number, self.ledger, self.config.job.members(number))
-        self.rows = records.together([self.rows, mine := fresh.filter(pl.col("node") == self.config.node)])
-        self.journal.tell("evaluation", round=number, **records.as_lists(mine))
-        if self.measures is not None:
-            self.measures = pl.concat(
-                [self.measures, records.measured(self.config.method, self.config.seed, number, self.ledger)]
-            )
-        self.status.accuracy = self._accuracy()
+        self.journal.tell("evaluation", round=number, **records.as_lists(self.keeper.record(number)))
+        self._note_score()
 
-    def _accuracy(self) -> float | None:
-        """The latest accuracy, if models are judged by it."""
-        known = self.ledger.latest.get("test_accuracy")
-        accuracy = np.nan if known is None else float(known[self.config.node])
-        return accuracy if np.isfinite(accuracy) else None
+    def _note_score(self) -> None:
+        """Show how the model was judged last."""
+
+        def latest(metric: str) -> float | None:
+            known = self.ledger.latest.get(f"test_{metric}")
+            value = np.nan if known is None else float(known[self.config.node])
+            return value if np.isfinite(value) else None
+
+        self.status.accuracy, self.status.score = latest("accuracy"), latest(self.status.metric)
 
     async def _work(self, what: Callable[[], Any]) -> Any:
         """Compute beside the event loop: neighbours are served meanwhile."""
@@ -350,59 +362,3 @@ class PeerRuntime:
     def _lacking(self, heard: int, quorum: int) -> None:
         self.status.state = "waiting"
         say(self.log, logging.WARNING, "waiting for a quorum", models=heard, quorum=quorum)
-
-    # Disk.
-
-    @property
-    def _file(self) -> Path:
-        return self.config.folder / CHECKPOINT
-
-    def _save(self, number: int) -> None:
-        about = {
-            "round": str(number),
-            "identity": self._identity,
-            "rows": self.rows.write_json(),
-            "columns": json.dumps(self.rows.columns),
-            "method": self.config.method,
-            "pace": json.dumps(self.pace.times.history),
-            **self.journal.checkpoint(number),
-            **described({self.node.trainer.group: self._described}),
-        }
-        state = snapshot([self.node])
-        if self.measures is not None:
-            state[MEASURES] = packed(self.measures)
-        with files.disk(self.config.folder, WHOLE):
-            files.write(self._file, save(state, about))
-
-    @property
-    def _described(self) -> Description:
-        trainer, samples = self.node.trainer, self.config.job.samples
-        choice = self.config.job.roster.models[trainer.group]
-        return Description.of(trainer.architecture, choice, samples.shape, samples.answers)
-
-    @property
-    def _identity(self) -> str:
-        return f"{self.config.home.name} {self.agreement.digest}"
-
-    def _restore(self) -> int:
-        """The round of the checkpoint, 0 if there is none."""
-        if not self._file.exists():
-            self.journal.begin(sorted(self.config.numbers))
-            if self._present(0):
-                self.node.score()
-                self._record(0)
-            return 0
-        about, state, self.rows = load_checkpoint(self._file)
-        if about["identity"] != self._identity:
-            raise PeerError(
-                f"{self._file} is of another configuration, or another peer's",
-                cure="Go on with the configuration it began with, or remove the file to begin again.",
-            )
-        self.journal.open(int(about["events"]), about["counts"])
-        if self.measures is not None and MEASURES in state:
-            self.measures = unpacked(state[MEASURES])
-        restore([self.node], state)
-        self.pace.times.history = json.loads(about.get("pace", "[[], []]"))
-        self.status.accuracy = self._accuracy()
-        say(self.log, logging.INFO, "going on", round=int(about["round"]))
-        return int(about["round"])

@@ -17,7 +17,8 @@ from cryptography.x509.oid import NameOID
 from coterie.errors import PeerError, Refused
 from coterie.net import identity
 from coterie.net.certificates import SERVER, certify, key_text, new_key
-from coterie.net.identity import Card, Home, caller, channel, server_credentials
+from coterie.net.identity import Card, Home
+from coterie.net.tls import caller, channel, server_credentials
 from identities import LONG_AGO, authority, befriend, wear
 
 CALL = "/test/Who"
