@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from coterie.config.configuration import Configuration
+from coterie.config.slots import as_table
+from coterie.config.spread import slots
 from coterie.runs.exhibits import Scale
 from coterie.studies._scales import rounds_to_evaluate
 
@@ -207,32 +209,18 @@ def _ours(size: Size) -> dict[str, dict[str, Any]]:
 
 # Models.
 
-_MIXES: dict[str, list[list[int]]] = {
-    "h0": [[32, 64]],
-    "h1": [[128, 256], [64, 128], [32, 64], [16, 32], [8, 16]],
-    "h2": [[32, 64, 128, 256], [32, 64, 128], [32, 64], [16, 32, 64], [8, 16, 32, 64]],
-    "h1-resnet": [[64, 128, 256, 512], [32, 64, 128, 256], [16, 32, 64, 128], [8, 16, 32, 64], [4, 8, 16, 32]],
+_TINY = {
+    "h0": "mlp[8]",
+    "h1": "mlp[16,16],mlp[8,8]",
+    "h2": "mlp[16,8],mlp[16],mlp[8]",
+    "h1-resnet": "mlp[8,8],mlp[4,4]",
+    "fig6": "mlp[16,8],mlp[16],mlp[8],logistic",
 }
-_TINY: dict[str, list[list[int]]] = {
-    "h0": [[4, 8]],
-    "h1": [[8, 8], [4, 8], [2, 4]],
-    "h2": [[4, 8, 8], [4, 8], [2, 4, 4]],
-    "h1-resnet": [[4, 4], [2, 2]],
-}
+"""What stands for the mixes where runs take a moment."""
 
 
 def models(mix: str, size: Size) -> list[dict[str, Any]]:
     """The models of a mode, as wide as the study's size has them."""
-    tiny = size.scale == "smoke"
-    if mix == "fig6":
-        half = 2 if tiny else 4
-        return [*models("h1-vit", size)[:2], *models("h1-resnet", size)[:half], *models("h2", size)[:half]]
-    if mix == "h1-vit":
-        widths = (16, 8) if tiny else (512, 256, 128, 64, 32)
-        return [{"name": "vit", "width": w // size.divisor} for w in widths]
-    if mix == "h2-efficientnet":
-        return [{"name": "efficientnet", "variant": f"b{n}"} for n in range(5)]
-    listed = [[max(1, int(c / size.divisor + 0.5)) for c in channels] for channels in (_TINY if tiny else _MIXES)[mix]]
-    if mix == "h1-resnet":
-        return [{"name": "resnet", "channels": channels, **({"blocks": 1} if tiny else {})} for channels in listed]
-    return [{"name": "cnn", "channels": channels, "norm": "layer", "norm_after": "pool"} for channels in listed]
+    narrower = f"/{size.divisor}" if size.divisor > 1 else ""
+    found = slots(_TINY[mix] if size.scale == "smoke" else mix + narrower)
+    return [as_table(slot) for slot in (found if isinstance(found, list) else [found])]

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from coterie.config.configuration import Configuration
+from coterie.config.spread import notation
 from coterie.report.panels import DASHED, Line, Panel, draw_panels, line, shade
 from coterie.report.races import bytes_sheet, of_reference
 from coterie.report.sheets import Sheet
@@ -252,7 +253,7 @@ def _local(size: Size, runs: Mapping[str, Configuration]) -> Exhibit:
 def _members(size: Size, nodes: int) -> dict[str, tuple[int, ...]]:
     """Which nodes have each architecture of mode H2, the largest first."""
     kinds = models("h2", size)
-    return {str(k["channels"]): tuple(range(i, nodes, len(kinds))) for i, k in enumerate(kinds)}
+    return {notation(kind).partition("{")[0]: tuple(range(i, nodes, len(kinds))) for i, kind in enumerate(kinds)}
 
 
 def _size_stakes(size: Size, runs: Mapping[str, Configuration]) -> list[Stake]:
@@ -285,7 +286,7 @@ def _clusters(size: Size, runs: Mapping[str, Configuration]) -> Exhibit:
                     cells.append(f"{mean_ci(Who(run, m, nodes=nodes).side(found.records).by_seed().values()).mean:.3f}")
                 rows.append([run, kind, *cells])
             panels.append(Panel(run, drawn, **ACCURACY))
-        sheet = Sheet("Test accuracy at the last round", ["run", "channels", "DFML", "Dec. FedAvg"], rows)
+        sheet = Sheet("Test accuracy at the last round", ["run", "architecture", "DFML", "Dec. FedAvg"], rows)
         picture = draw_panels(panels, folder / "clusters.png")
         return [picture, sheet, judged(contest.claims(found.records), size)]
 
