@@ -160,16 +160,16 @@ def _senders(size: Size) -> Contest:
     for share in size.shares:
         names |= {f"{m}-{share:g}": f"{name}, {share:.0%}" for m, name in (("dfml", "DFML"), *FEDAVG.items())}
         pairs.append((f"dfml-{share:g}", f"dec-fedavg-{share:g}"))
-    run = size.title("h2", size.split)
-    runs = {run: size.place(names, "h2", size.split)}
+    run = size.title("h2", "dir")
+    runs = {run: size.place(names, "h2", "dir")}
     return Contest("fewer senders", runs, names, _stakes(runs, names, pairs), file="senders")
 
 
 def _turns(size: Size) -> Contest:
     """Figure 22: epochs of mutual learning, by rounds and by what is computed."""
     names = {**{f"K={k}": f"K = {k}" for k in size.turns}, **FEDAVG}
-    run = size.title("h2", size.split)
-    runs = {run: size.place(names, "h2", size.split)}
+    run = size.title("h2", "dir")
+    runs = {run: size.place(names, "h2", "dir")}
     pairs = [(f"K={more}", f"K={less}") for less, more in zip(size.turns, size.turns[1:], strict=False)]
     work = {**{f"K={k}": 1 + k for k in size.turns}, "dec-fedavg": 1}
     stakes = _stakes(runs, names, pairs)

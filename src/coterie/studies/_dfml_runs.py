@@ -42,16 +42,16 @@ class Size:
     cycle: int
     """How many of the last evaluated rounds go through all values of α."""
     nodes: tuple[int, ...]
-    """How many nodes there are where architectures differ freely; else the last but one, or the only one."""
+    """How many nodes there are where architectures differ freely; elsewhere the middle one of these."""
     scaled: str
-    split: Split = "dir"
-    """On which split parts of DFML are compared, where only on one."""
     shares: tuple[float, ...] = (0.2, 0.1)
+    """Shares of the nodes that send, where there are fewer than half."""
     turns: tuple[int, ...] = (1, 2, 5, 10)
     """Values of K that are compared."""
     crowd: int = 0
     """How many nodes there are where ten architectures are."""
     more: Mapping[str, Any] = field(default_factory=dict)
+    """The data sets for ResNets only."""
 
     @property
     def first(self) -> str:
@@ -102,15 +102,15 @@ def size_of(scale: Scale) -> Size:
         return Size(scale, sets, common, 5, 4, (0.5, 1.0), 6, (10,), text, crowd=20)
     common |= {"optimiser": {**sgd, "lr": 0.01}, "rounds": 2000, "evaluate": rounds_to_evaluate(2000, 10)}
     common |= {"seeds": (0, 1, 2)}
-    sets = {"cifar10": {"dataset": "cifar10"}, "cifar100": {"dataset": "cifar100"}}
+    everything: dict[str, Any] = {"cifar10": {"dataset": "cifar10"}, "cifar100": {"dataset": "cifar100"}}
     photos = {"batch_size": 16}
-    more = {
+    more: dict[str, Any] = {
         "fashion": {"dataset": "fashion_mnist"},
         **{name: {"dataset": name, **photos} for name in ("caltech101", "oxford_pets", "stanford_cars")},
     }
     text = "lr 0.01 of the paper's 0.1, 0.01 and 0.001."
     many: dict[str, Any] = {"turns": (1, 5, 10, 20), "crowd": 50, "more": more}
-    return Size(scale, sets | more, common, 10, 1, (0.05, 0.25), 20, (10, 50, 100), text, **many)
+    return Size(scale, everything | more, common, 10, 1, (0.05, 0.25), 20, (10, 50, 100), text, **many)
 
 
 # Who is run.
@@ -120,7 +120,7 @@ def contenders(size: Size, split: Split) -> dict[str, dict[str, Any]]:
     """The settings of every method of the study, by the name it has in the records."""
     k = size.epochs
     narrow = models("h0", size)[0]
-    plain = {name: {"use": name} for name in _AVERAGING}
+    plain: dict[str, dict[str, Any]] = {name: {"use": name} for name in _AVERAGING}
     plain["dec-fedrolex-rolled"] = {
         "use": "dec-fedrolex",
         "protocol": {"lesson": {"name": "fedrolex", "order": "rolled"}},
