@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from coterie.report.claims import FAILS, HOLDS, OPEN, Claim, Side, claims_sheet, verdict
+from coterie.report.claims import FAILS, HOLDS, OPEN, Claim, Side, claims_sheet, verdict, verdicts_sheet
 from coterie.report.tables import UNKNOWN
 
 
@@ -50,14 +50,17 @@ def test_sides_are_paired_by_seed_and_averaged_over_the_last_rounds() -> None:
 def test_a_sheet_says_difference_and_verdict_for_each_window() -> None:
     found = records(good={0: (0.2, 0.7), 1: (0.3, 0.8)}, bad={0: (0.2, 0.6), 1: (0.5, 0.7)})
     claims = [
-        Claim("good is better", Side(found, "good"), Side(found, "bad")),
-        Claim("bad is better", Side(found, "bad"), Side(found, "good")),
+        Claim("it is better", Side(found, "good"), Side(found, "bad"), "here"),
+        Claim("it is better", Side(found, "bad"), Side(found, "good"), "there"),
         Claim("nobody is better", Side(found, "nobody"), Side(found, "good")),
     ]
     sheet = claims_sheet("t", claims, {"last round": 1, "two rounds": 2})
-    assert sheet.headings == ["claim", "last round", "verdict", "two rounds", "verdict"]
+    assert sheet.headings == ["claim", "where", "last round", "verdict", "two rounds", "verdict"]
     assert sheet.rows == [
-        ["good is better", "+0.100 ± 0.000 (2/2)", HOLDS, "+0.000 ± 0.635 (1/2)", OPEN],
-        ["bad is better", "-0.100 ± 0.000 (0/2)", FAILS, "+0.000 ± 0.635 (1/2)", OPEN],
-        ["nobody is better", UNKNOWN, OPEN, UNKNOWN, OPEN],
+        ["it is better", "here", "+0.100 ± 0.000 (2/2)", HOLDS, "+0.000 ± 0.635 (1/2)", OPEN],
+        ["it is better", "there", "-0.100 ± 0.000 (0/2)", FAILS, "+0.000 ± 0.635 (1/2)", OPEN],
+        ["nobody is better", "", UNKNOWN, OPEN, UNKNOWN, OPEN],
     ]
+    brief = verdicts_sheet("t", [*claims, claims[0]._replace(where="everywhere")])
+    assert brief.headings == ["claim", HOLDS, FAILS, OPEN]
+    assert brief.rows == [["it is better", "here; everywhere", "there", ""], ["nobody is better", "", "", ""]]

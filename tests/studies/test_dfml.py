@@ -55,19 +55,21 @@ def test_claims_are_judged_by_the_records_of_their_runs(tmp_path: Path) -> None:
         larger = 0.01 * (node % 3 == 0)
         return 0.5 + larger if method == "dfml" else 0.6 if "H0" in run else 0.5 if "H1" in run else 0.4
 
-    (sheet,) = sheets(claims, made_up(claims, accuracy), tmp_path)
-    told = {row[0]: row[2] for row in sheet.rows}
+    brief, _, sheet = sheets(claims, made_up(claims, accuracy), tmp_path)
+    told = {f"{where}: {text}": verdict for text, where, _, verdict, *_ in sheet.rows}
+    ahead = "digits, H2, IID; digits, H2, Dir(0.1); digits, H1, IID; digits, H1, Dir(0.1)"
+    assert brief.rows[0] == ["DFML above Dec. FedAvg", ahead, "digits, H0, IID; digits, H0, Dir(0.1)", ""]
     assert told["digits, H2, IID: DFML above Dec. FedAvg"] == HOLDS
     assert told["digits, H0, Dir(0.1): DFML above Def-KT"] == FAILS
     assert told["digits, H2, Dir(0.1): with DFML, mlp[16,8] above mlp[8]"] == HOLDS
     assert told["digits, H2, Dir(0.1): mlp[8] with DFML above Dec. FedAvg"] == HOLDS
     assert told["digits, H2, IID: local accuracy of DFML above Dec. FedAvg's"] == HOLDS
     assert told["digits, H0, IID: DFML above Dec. FedAvg, as much computed"] == FAILS
-    assert {row[2] for row in sheet.rows} == {HOLDS, FAILS}
+    assert {*told.values()} == {HOLDS, FAILS}
     parts = study("smoke")["table parts"]
-    (sheet,) = sheets(parts, made_up(parts, lambda *_: 0.5), tmp_path)
+    *_, sheet = sheets(parts, made_up(parts, lambda *_: 0.5), tmp_path)
     assert len(sheet.rows) > 20
-    assert {row[2] for row in sheet.rows} == {OPEN}
+    assert {row[3] for row in sheet.rows} == {OPEN}
 
 
 def test_rounds_to_fedavg_s_accuracy_are_those_of_the_same_seed(tmp_path: Path) -> None:

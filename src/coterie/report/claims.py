@@ -42,11 +42,12 @@ class Side(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What is claimed in words, and the two sides of which the first is said to be ahead."""
+    """What is claimed in words, the two sides of which the first is said to be ahead, and in which setting."""
 
     text: str
     first: Side
     second: Side
+    where: str = ""
 
     def differences(self, last: int = 1) -> list[float]:
         """By how much the first side is ahead with each seed that both have."""
@@ -73,6 +74,16 @@ def claims_sheet(title: str, claims: Sequence[Claim], windows: Mapping[str, int]
         for last in windows.values():
             differences = claim.differences(last)
             cells += [ahead(pl.Series(differences, dtype=pl.Float64)), verdict(differences)]
-        rows.append([claim.text, *cells])
+        rows.append([claim.text, claim.where, *cells])
     heads = [h for window in windows for h in (window, "verdict")]
-    return Sheet(title, ["claim", *heads], rows, [RULE])
+    return Sheet(title, ["claim", "where", *heads], rows, [RULE])
+
+
+def verdicts_sheet(title: str, claims: Sequence[Claim], last: int = 1) -> Sheet:
+    """A line for each claim, however many settings it is made for: in which of them it holds, and in which not."""
+    places: dict[str, dict[str, list[str]]] = {}
+    for claim in claims:
+        told = places.setdefault(claim.text, {HOLDS: [], FAILS: [], OPEN: []})
+        told[verdict(claim.differences(last))].append(claim.where)
+    rows = [[text, *("; ".join(told[v]) for v in (HOLDS, FAILS, OPEN))] for text, told in places.items()]
+    return Sheet(title, ["claim", HOLDS, FAILS, OPEN], rows, [RULE])

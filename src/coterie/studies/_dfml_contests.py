@@ -42,6 +42,8 @@ class Stake(NamedTuple):
     text: str
     first: Who
     second: Who
+    where: str = ""
+    """The setting, if it is not the run of the first."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Contest:
 
     def claims(self, frames: Frames) -> list[Claim]:
         """The claims with their records."""
-        return [Claim(s.text, s.first.side(frames), s.second.side(frames)) for s in self.stakes]
+        return [Claim(s.text, s.first.side(frames), s.second.side(frames), s.where or s.first.run) for s in self.stakes]
 
     def exhibit(self, size: Size) -> Exhibit:
         """The contest as an exhibit."""
@@ -89,7 +91,7 @@ ACCURACY: dict[str, Any] = {"y": "test accuracy, mean over nodes", "log_x": Fals
 
 def against(run: str, names: Mapping[str, str], others: Sequence[str], first: str = "dfml") -> list[Stake]:
     """Claims that one method is ahead of each of the others in a run."""
-    return [Stake(f"{run}: {names[first]} above {names[m]}", Who(run, first), Who(run, m)) for m in others]
+    return [Stake(f"{names[first]} above {names[m]}", Who(run, first), Who(run, m)) for m in others]
 
 
 def derived(records: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:

@@ -96,7 +96,7 @@ def _part(
 
 def _stakes(runs: Mapping[str, Any], names: Mapping[str, str], pairs: Sequence[tuple[str, str]]) -> list[Stake]:
     return [
-        Stake(f"{run}: {names[one]} above {names[other]}", Who(run, one), Who(run, other))
+        Stake(f"{names[one]} above {names[other]}", Who(run, one), Who(run, other))
         for run in runs
         for one, other in pairs
     ]

@@ -9,6 +9,7 @@ import polars as pl
 
 from coterie.config.configuration import Configuration
 from coterie.config.spread import notation
+from coterie.report.claims import verdicts_sheet
 from coterie.report.panels import DASHED, Line, Panel, draw_panels, line, shade
 from coterie.report.races import bytes_sheet, of_reference
 from coterie.report.sheets import Sheet
@@ -179,9 +180,7 @@ def _crowd(size: Size) -> Contest:
 def _ours(size: Size) -> Contest:
     names = {"dfml": NAMES["dfml"], **OURS, "dec-fedavg": NAMES["dec-fedavg"]}
     runs = {size.title("h2", split): size.place(names, "h2", split) for split in SPLITS}
-    stakes = [
-        Stake(f"{run}: {name} above DFML", Who(run, m), Who(run, "dfml")) for run in runs for m, name in OURS.items()
-    ]
+    stakes = [Stake(f"{name} above DFML", Who(run, m), Who(run, "dfml")) for run in runs for m, name in OURS.items()]
     return Contest("contenders of our own", runs, names, stakes, file="ours")
 
 
@@ -196,7 +195,8 @@ def _claims(title: str, contests: Mapping[str, Contest], size: Size) -> Exhibit:
             if label == "table 6a":
                 about = Contest("", contest.runs, {}, [*_local_stakes(contest.runs), *_size_stakes(size, contest.runs)])
                 claims += about.claims({run: found.records[f"{label}: {run}"] for run in contest.runs})
-        return [judged(claims, size)]
+        brief = [verdicts_sheet("At the last round", claims), verdicts_sheet("Over a cycle of α", claims, size.cycle)]
+        return [*brief, judged(claims, size)]
 
     return Exhibit(title, show, runs, size.scaled)
 
@@ -249,7 +249,7 @@ def _told(run: str, mark: str) -> str:
 def _local_stakes(runs: Mapping[str, Configuration]) -> list[Stake]:
     what = "validation_accuracy"
     return [
-        Stake(f"{r}: local accuracy of DFML above Dec. FedAvg's", Who(r, "dfml", what), Who(r, "dec-fedavg", what))
+        Stake("local accuracy of DFML above Dec. FedAvg's", Who(r, "dfml", what), Who(r, "dec-fedavg", what))
         for r in runs
     ]
 
@@ -272,12 +272,11 @@ def _size_stakes(size: Size, runs: Mapping[str, Configuration]) -> list[Stake]:
     for run, e in runs.items():
         groups = _members(size, e.nodes)
         (large, most), *_, (small, least) = groups.items()
-        sides = Who(run, "dfml", nodes=most), Who(run, "dfml", nodes=least)
-        stakes.append(Stake(f"{run}: with DFML, {large} above {small}", *sides))
-        stakes += [
-            Stake(f"{run}: {kind} with DFML above Dec. FedAvg", *(Who(run, m, nodes=g) for m in ("dfml", "dec-fedavg")))
-            for kind, g in groups.items()
-        ]
+        text = f"with DFML, {large} above {small}"
+        stakes.append(Stake(text, Who(run, "dfml", nodes=most), Who(run, "dfml", nodes=least)))
+        for kind, nodes in groups.items():
+            text = f"{kind} with DFML above Dec. FedAvg"
+            stakes.append(Stake(text, Who(run, "dfml", nodes=nodes), Who(run, "dec-fedavg", nodes=nodes)))
     return stakes
 
 
