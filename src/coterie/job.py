@@ -188,7 +188,7 @@ class Job:
     origin: Origin | None = None
     """Where the nodes start, if not as their numbers say: a peer alone with its neighbours has no number of its own."""
     measures: tuple[str, ...] = ()
-    """What is measured beside the columns of the ledger: some of `coterie.measures.KINDS`."""
+    """What is measured beside the columns of the ledger: some of `coterie.node.measures.KINDS`."""
 
     def members(self, round: int) -> NDArray[np.bool_]:
         """Who belongs to the network in this round."""
