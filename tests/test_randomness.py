@@ -1,5 +1,10 @@
 """Randomness is a function of its key, and of nothing else."""
 
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -69,3 +74,30 @@ class TestUniforms:
         assert draws.max() < 1
         assert stats.kstest(draws, "uniform").pvalue > 0.001
         assert abs(np.corrcoef(draws[:-1], draws[1:])[0, 1]) < 0.06
+
+
+ROOT = Path(__file__).parents[1]
+
+
+DRAWING = ("key", "generator", "torch_generator", "uniforms")
+
+
+def purposes() -> Iterator[str]:
+    """What draws are for, wherever the code names it in place; of a name that is put together, its beginning."""
+    for path in (ROOT / "src" / "coterie").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            match node:
+                case ast.Call(
+                    func=ast.Name(id="key" | "generator" | "torch_generator" | "uniforms"), args=[_, what, *_]
+                ):
+                    first = what.values[0] if isinstance(what, ast.JoinedStr) else what
+                    if isinstance(first, ast.Constant):
+                        yield str(first.value).strip()
+
+
+def test_every_key_is_in_the_design() -> None:
+    page = (ROOT / "docs" / "design.md").read_text("utf-8")
+    chapter = page.partition("## Randomness is keyed")[2].partition("\n## ")[0]
+    told, used = set(re.findall(r"`([a-z -]+)`", chapter)), set(purposes())
+    assert len(used) > 15
+    assert {what for what in used if not any(what.startswith(known) for known in told)} == set()

@@ -200,7 +200,7 @@ class Job:
     origin: Origin | None = None
     """Where the nodes start, if not as their numbers say: a peer alone with its neighbours has no number of its own."""
     measures: tuple[str, ...] = ()
-    """What is measured beside the columns of the ledger: some of `coterie.measures.KINDS`."""
+    """What is measured beside the columns of the ledger: some of `coterie.node.measures.KINDS`."""
     identity: int | None = None
     """What all call the one node that is known here; None: all are known, and are called by their numbers."""
 

@@ -17,6 +17,7 @@ from coterie.network.graph import Graph
 from coterie.node.node import snapshot
 from coterie.node.training import Trainer
 from coterie.parts import names
+from coterie.peers import runtime
 from coterie.peers.runtime import PeerRuntime
 from coterie.runs.experiment import Experiment
 from driving import ENGINES, LIGHT, SMALL, Outcome, agree, brought_together, drive, own
@@ -168,6 +169,28 @@ def test_nobody_runs_ahead_or_skips_a_round_where_links_are_down(
     found = Peers(tmp_path, Timing(deadline=60, stretch=100), rounds=5, **settings)
     assert found.missed == 0
     agree(found.outcome, wanted)
+
+
+def test_who_waits_for_a_neighbour_that_starts_late_skips_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Node 1 is not waited for by node 0, to which its link is down, while it waits for node 2 to start."""
+    monkeypatch.setattr(runtime, "LATE", 0.2)
+    settings, seed = {"nodes": 3, "topology": "line", "links": 0.4}, 3
+    wanted = drive("memory", seed=seed, **settings)
+    graph = wanted.job.graph(1)
+    up = np.stack([graph.sources, graph.targets], 1)[wanted.job.faults.active(graph, 1)]
+    assert up.tolist() == [[2, 1], [1, 2]]
+    crew = peer_configs(Experiment(**{**SMALL, **settings}), tmp_path, seed, timing=PATIENT)
+    running = [PeerRuntime(a) for a in crew]
+
+    async def scene() -> None:
+        early = [asyncio.create_task(peer.go()) for peer in running[:2]]
+        await asyncio.sleep(1.5)
+        await asyncio.gather(*early, running[2].go())
+
+    asyncio.run(asyncio.wait_for(scene(), 120))
+    agree(brought_together([snapshot([peer.node]) for peer in running], {}, wanted.job), wanted)
 
 
 def test_records_are_those_of_the_simulator(tmp_path: Path) -> None:

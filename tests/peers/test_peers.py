@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -21,6 +22,7 @@ from coterie import files, records
 from coterie.config.build import build, load_samples
 from coterie.errors import PeerError, RunError
 from coterie.mail.pace import MISSES, Timing
+from coterie.net import calls, reception
 from coterie.net.certificates import certify, key_text, new_key
 from coterie.network.graph import Graph
 from coterie.network.rounds import Network
@@ -133,6 +135,24 @@ def test_a_peer_that_stands_still_is_excused_and_comes_back(tmp_path: Path, monk
         assert peer.status.neighbours["node-2"].missed >= 1
         assert peer.status.neighbours["node-2"].received >= 1
     assert [kept(a)[0]["round"] for a in crew] == ["30"] * 3
+
+
+def test_who_was_held_up_does_not_take_the_others_for_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a busy machine: the event loop stands still for longer than a neighbour may be silent."""
+    monkeypatch.setattr(calls, "SILENCE", 0.8)
+    monkeypatch.setattr(calls, "BREATH", 0.2)
+    monkeypatch.setattr(reception, "PULSE", 0.05)
+    crew = given(tmp_path, rounds=20, evaluate=20)
+
+    async def beside(running: list[PeerRuntime]) -> None:
+        for round in (3, 6, 9):
+            await until(lambda round=round: all(r.status.round >= round for r in running))
+            time.sleep(1.5)
+
+    rows = run(together(crew, beside))
+    assert rows.filter(pl.col("round") == 20)["received_bytes"].to_list() == [20 * 2 * 4 * MODEL] * 3
+    for a in crew:
+        assert [dict(e.data) for e in records.events(a.folder) if e.name == "fault"] == []
 
 
 # ---- Disks

@@ -157,7 +157,9 @@ class Pace:
         """Whom injected faults let through this round."""
         self.present: Callable[[int, int], bool] = lambda neighbour, round: True
         """Whether a neighbour is a member of the network in a round."""
-        self._done = 0
+        self.reached = 0
+        """The last round that was begun, which is what others are told: whoever still gathers its neighbours before it
+        begins has them wait, and so misses nothing."""
         self._anchor = self._since = 0
         """A round that this peer was in for good reasons, and how many it has done since."""
         self._given_up: set[int] = set()
@@ -168,13 +170,13 @@ class Pace:
     def resume(self, done: int) -> None:
         """Go on after what an earlier process has done."""
         self.round = self.first = done + 1
-        self._done = done
+        self.reached = done
 
     def begin(self, round: int, audible: Iterable[int], now: float) -> None:
         """Begin a round, in which these neighbours can be heard."""
-        if round != self._done + 1:
+        if round != self.reached + 1:
             self.first = round
-        self._done = round
+        self.reached = round
         self.times.begin(now)
         if not self._anchor or self.round + 1 < round <= self._rounds()[1]:
             self._anchor, self._since = round, 0

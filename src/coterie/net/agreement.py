@@ -1,4 +1,4 @@
-"""What peers must have in common to work together, and what they may then say to each other."""
+"""What peers tell each other of their settings when they meet, and why one may refuse the other."""
 
 import json
 from dataclasses import dataclass

@@ -35,6 +35,10 @@ from coterie.node.sums import Packet
 
 SILENCE = 4.0
 """A neighbour without a pulse for so many seconds is taken for dead until it is heard again."""
+BREATH = 0.5
+"""Seconds in which silence is counted."""
+HELD_UP = 0.1
+"""By how many seconds too late this process may wake from a breath that counts."""
 PAYLOADS = 2
 """Encoded models that are kept at a time: of this round and of the one before."""
 AGAIN = ("future", "too-many")
@@ -168,19 +172,9 @@ class Calls:
         self.contacts.hear(link, welcome)
         delivering = asyncio.create_task(self._deliver_all(link, line))
         try:
-            while True:
-                read = _reading(call)
-                done, _ = await asyncio.wait({read, delivering}, timeout=SILENCE, return_when=asyncio.FIRST_COMPLETED)
-                if delivering in done:
-                    read.cancel()
-                    delivering.result()
-                if read not in done:
-                    read.cancel()
-                    raise TimeoutError(f"no sign of life for {SILENCE:g} s")
-                said = read.result()
-                if said is grpc.aio.EOF:
-                    return True
+            while (said := await _sign_of_life(call, delivering)) is not grpc.aio.EOF:
                 self.contacts.hear(link, Welcome.FromString(said))
+            return True
         finally:
             call.cancel()
             delivering.cancel()
@@ -241,6 +235,27 @@ async def deliver(call: grpc.aio.StreamStreamCall, packet: EncodedPacket) -> Rec
         raise ConnectionError("the neighbour gave no receipt")
     receipt: Receipt = Receipt.FromString(answer)
     return receipt
+
+
+async def _sign_of_life(call: Any, beside: asyncio.Task[None]) -> Any:
+    """What a call says next; what `beside` fails of is raised here, and so is too long a silence.
+
+    A breath that took longer than it should does not count: this process was held up itself, as on a busy machine, and
+    what the neighbour said meanwhile may lie here unread.
+    """
+    clock, reading, silence = asyncio.get_running_loop().time, _reading(call), 0.0
+    try:
+        while silence < SILENCE:
+            start = clock()
+            done, _ = await asyncio.wait({reading, beside}, timeout=BREATH, return_when=asyncio.FIRST_COMPLETED)
+            if beside in done:
+                beside.result()
+            if reading in done:
+                return reading.result()
+            silence += BREATH if clock() - start < BREATH + HELD_UP else 0.0
+    finally:
+        reading.cancel()
+    raise TimeoutError(f"no sign of life for {SILENCE:g} s")
 
 
 def _reading(call: Any) -> asyncio.Task[Any]:

@@ -102,7 +102,7 @@ class Contacts:
 
     def hello(self) -> Hello:
         """The greeting with which this peer begins to follow another."""
-        return self.agreement.hello(self.session, self.pace.round, self.finished)
+        return self.agreement.hello(self.session, self.pace.reached, self.finished)
 
     def pulse(self, accepted: bool, reason: str = "") -> bytes:
         """The answer to a greeting, and the sign of life."""
@@ -111,7 +111,7 @@ class Contacts:
             reason=reason,
             version=VERSION,
             session=self.session,
-            round=self.pace.round,
+            round=self.pace.reached,
             finished=self.finished,
             first=self.pace.first,
         )

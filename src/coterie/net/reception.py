@@ -145,7 +145,7 @@ class Reception:
 
     def _receipt(self, link: Link, refusal: Refused | None = None) -> bytes:
         known = self.contacts
-        said = Receipt(accepted=True, round=known.pace.round, session=known.session, finished=known.finished)
+        said = Receipt(accepted=True, round=known.pace.reached, session=known.session, finished=known.finished)
         if refusal is not None:
             known.refuse(link, refusal)
             said.accepted, said.reason, said.detail = False, refusal.reason, refusal.detail

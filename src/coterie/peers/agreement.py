@@ -1,4 +1,4 @@
-"""What peers must have in common to work together, and what they may then say to each other."""
+"""Which settings of peers must be alike, and what they may say to each other once these are."""
 
 import json
 from collections.abc import Iterable
