@@ -168,9 +168,15 @@ def _world(settings: Method, seed: int, name: str, numbers: dict[str, int], arch
         degree=graph.degree,
         labels=own.roster.labels.expand(1 + others, -1),
     )
-    shrinks = _gain(own, settings, seed)
-    origin = Origin(seed, key(0, f"peer {name}") >> 1, shrinks)
-    return replace(own, roster=roster, network=Network.still(graph), gains=np.full(1 + others, shrinks), origin=origin)
+    shrinks, identity = _gain(own, settings, seed), key(0, f"peer {name}") >> 1
+    return replace(
+        own,
+        roster=roster,
+        network=Network.still(graph),
+        gains=np.full(1 + others, shrinks),
+        origin=Origin(seed, identity, shrinks),
+        identity=identity,
+    )
 
 
 def _gain(own: Job, settings: Method, seed: int) -> float:

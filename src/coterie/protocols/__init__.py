@@ -155,6 +155,8 @@ class Protocol(ABC):
     local: bool = False
     """Whether the numbers of nodes are names of one's neighbours and no more: then peers that know nobody else can
     follow it, too."""
+    in_step: ClassVar[bool] = False
+    """Whether it is for nodes that are in the same round only, so not for asynchronous peers."""
     judged: ClassVar[Literal["trained", "last"]] = "trained"
     """Whether models are what their training has made of them, or what they are at the end of the round."""
 
