@@ -193,8 +193,8 @@ def _gain(own: Job, settings: Method, seed: int) -> float:
     return gain(own.rule, [known], np.ones(known.nodes))
 
 
-def export(home: Home, path: Path) -> dict[str, str]:
-    """Write the peer's model as plain named tensors; what the file says of itself."""
+def export(home: Home, path: Path, peak: bool = False) -> dict[str, str]:
+    """Write the peer's model, or the `peak` beside it, as plain named tensors; what the file says of itself."""
     found = home.path / RUN / CHECKPOINT
     if not found.exists():
         raise PeerError(
@@ -202,7 +202,7 @@ def export(home: Home, path: Path) -> dict[str, str]:
         )
     about, _, _ = load_checkpoint(found)
     (model,) = Models.read(found, method=about["method"], peer=home.name).values()
-    return model.export(path)
+    return (model.peak if peak else model).export(path)
 
 
 def last_words(home: Path) -> str:
