@@ -88,11 +88,8 @@ class Part:
 
         The default of a parameter that takes a part is a table: its name, and all of its settings.
         """
-        signature, hints = inspect.signature(self.target), get_type_hints(self.target, include_extras=True)
-        every = signature.parameters.values()
-        chosen = every if inspect.isclass(self.target) else [p for p in every if p.kind is p.KEYWORD_ONLY]
-        found = {p.name: (hints.get(p.name, Any), p.default) for p in chosen}
-        return {name: (kind, _written_out(held(kind), default)) for name, (kind, default) in found.items()}
+        every = _signature(self.target)
+        return {name: (kind, _written_out(held(kind), default)) for name, kind, default in every}
 
     @property
     def holds(self) -> dict[str, str]:
@@ -110,6 +107,14 @@ class Part:
 
     def _paragraphs(self) -> list[str]:
         return [p for p in (inspect.getdoc(self.target) or "").split("\n\n") if p.strip()]
+
+
+@functools.cache  # an experiment asks hundreds of times
+def _signature(target: Callable[..., Any]) -> tuple[tuple[str, Any, Any], ...]:
+    """Name, annotation and default of what a user may set."""
+    hints, every = get_type_hints(target, include_extras=True), inspect.signature(target).parameters.values()
+    chosen = every if inspect.isclass(target) else [p for p in every if p.kind is p.KEYWORD_ONLY]
+    return tuple((p.name, hints.get(p.name, Any), p.default) for p in chosen)
 
 
 def singular(room: str) -> str:

@@ -19,6 +19,7 @@ from coterie.app import flags, progress
 from coterie.app.catalogue import ABOUT, SINGULAR, brief
 from coterie.app.cli import main
 from coterie.config.slots import SLOTS
+from coterie.models import mixes
 from coterie.parts import ROOMS, find, names
 from coterie.records import Event, Observer
 from coterie.runs import runner
@@ -257,8 +258,30 @@ def test_methods_by_name(asked: Callable[[str], Experiment], line: str) -> None:
     assert list(asked(line).resolved) == ["isolation", "dechw"]
 
 
-def test_models_can_be_mixed(asked: Callable[[str], Experiment]) -> None:
-    assert asked("--model mlp,logistic").model == asked("--model mlp --model logistic").model == ["mlp", "logistic"]
+@pytest.mark.parametrize("flag", ["--model", "--models"])
+def test_models_can_be_mixed(asked: Callable[[str], Experiment], flag: str) -> None:
+    both = ["mlp", "logistic"]
+    assert asked(f"{flag} mlp,logistic").model == asked(f"{flag} mlp {flag} logistic").model == both
+    assert asked(f"{flag}=mlp,logistic").model == asked(f'{flag} ["mlp","logistic"]').model == both
+    wanted = [{"name": "cnn", "channels": [4, 8], "norm": "layer", "nodes": 15}, {"name": "mlp", "sizes": [3]}]
+    assert asked(f"{flag} cnn[4,8]{{norm=layer}}*15,mlp[3]").model == wanted
+    assert asked(f"{flag} cnn[4,8]{{norm=layer}}*15 {flag} mlp[3]").model == wanted
+
+
+def test_a_model_in_notation_takes_more_settings(asked: Callable[[str], Experiment]) -> None:
+    (method, *_) = asked("--model cnn[4,8] --model.norm layer").resolved.values()
+    assert isinstance(method.model, dict)
+    assert (method.model["channels"], method.model["norm"]) == ((4, 8), "layer")
+
+
+def test_a_file_of_models_is_not_that_of_the_experiment(tmp_path: Path, asked: Callable[[str], Experiment]) -> None:
+    (tmp_path / "spread.toml").write_text('0-1 = "mlp[3]"\n2 = "logistic"\n')
+    (tmp_path / "my.toml").write_text("nodes = 3\nrounds = 7\n")
+    for line in ("my.toml --models spread.toml", "--models spread.toml my.toml", "--model=spread.toml my.toml"):
+        experiment = asked(line)
+        assert (experiment.nodes, experiment.rounds) == (3, 7)
+        assert experiment.model == [{"name": "mlp", "sizes": [3], "nodes": 2}, {"name": "logistic", "nodes": 1}]
+    assert asked("--models spread.toml --nodes 3").rounds == asked("--nodes 3").rounds
 
 
 @pytest.mark.parametrize(
@@ -334,6 +357,9 @@ def test_fresh_folders_are_numbered(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         ("run --pooled=maybe", "maybe"),
         ("run --merge-first=sometimes", "a valid boolean"),
         ("run --model.sizes 64,x", "model.sizes"),
+        ("run --models h1 --model.norm batch", "--model.norm is a setting of one model, and there are several"),
+        ("run --models mlp*3", "Set --nodes to 3"),
+        ("run --models nowhere.toml", "no such file of models"),
         ("run --epochs 2 --batches 3", "exclude each other"),
         ("run --topology file", "--topology.path"),
         ("run nowhere.toml", "nowhere.toml"),
@@ -448,6 +474,17 @@ def test_everything_can_be_shown(room: str, capsys: pytest.CaptureFixture[str]) 
             assert out.startswith(f"{SINGULAR[room]} {name}\n")
             if room != "methods":
                 assert all(key.replace("_", "-") in out or key in out for key in find(room, name).parameters)
+
+
+def test_mixes_of_models_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "models"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"\n{mix} " in out for mix in mixes())
+    for mix in (*mixes(), "h2/4"):
+        assert main(["show", "model", mix]) == 0
+        assert capsys.readouterr().out.startswith(f"mix {mix}\n")
+    assert main(["show", "model", "h1-resnet/4"]) == 0
+    assert "\n    resnet[16,32,64,128]\n    resnet[8,16,32,64]\n" in capsys.readouterr().out
 
 
 def test_items_of_a_list_begin_a_line(capsys: pytest.CaptureFixture[str]) -> None:

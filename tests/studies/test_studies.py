@@ -38,9 +38,14 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "figure 2",
         "figure 3",
     ),
+    "dfml": ("table 6a", "table 8a", "table local", "table cost", "figure 5", "figure 22"),
 }
 """Some of each: all would take minutes."""
-ALSO = {"decdiff": ("figure 5", "figure bytes"), "dechw": ("figure 1", "figure 4", "figure 6", "figure 7", "figure 9")}
+ALSO = {
+    "decdiff": ("figure 5", "figure bytes"),
+    "dfml": ("figure 10",),
+    "dechw": ("figure 1", "figure 4", "figure 6", "figure 7", "figure 9"),
+}
 
 
 def exhibits(study: str, scale: str) -> dict[str, Exhibit]:
@@ -97,6 +102,14 @@ PANELS: dict[str, dict[str, list[tuple[str, int, set[str]]]]] = {
         "common-start.png": [("communication round", 3, {"DecHomo", "DecHetero", "DecHW"})],
         "curves-mnist.png": [("communication round", 7, {"DecHetero", "CFA", "DecHW"})] * 2,
         "trace.png": [("communication round", 10, {f"node {i}" for i in range(10)})] * 2,
+    },
+    "dfml": {
+        "curves-h2-digits.png": [("communication round", 5, {"DFML", "DFML, peak models", "Dec. FedAvg"})] * 2,
+        "clusters.png": [("communication round", 6, {"mlp[16,8], DFML", "mlp[8], Dec. FedAvg"})] * 2,
+        "epochs.png": [
+            ("communication round", 3, {"K = 1", "K = 2", "Dec. FedAvg"}),
+            ("epochs of a model that takes part", 3, {"K = 1", "K = 2", "Dec. FedAvg"}),
+        ],
     },
 }
 """Of some figures, for each panel: its x axis, how many lines it has, and some that its legend names."""

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coterie import methods
+from coterie.models import mixes
 from coterie.parts import ROOMS, Part, find, names, singular, unknown
 
 METHODS = "methods"
@@ -31,8 +32,9 @@ def rooms() -> RenderableType:
 
 
 def inside(where: str) -> RenderableType:
-    """A table of all parts in a room."""
-    table = _grid(max(map(len, _names(where))))
+    """A table of all parts in a room, and of the mixes of models."""
+    together = mixes() if where == "models" else {}
+    table, mixed = (_grid(max(map(len, [*_names(where), *together]))) for _ in range(2))
     for name in _names(where):
         if where == METHODS:
             summary, reference = methods.describe(name)
@@ -40,18 +42,27 @@ def inside(where: str) -> RenderableType:
             part = find(where, name)
             summary, reference = part.summary, part.reference
         table.add_row(name, Text(summary), Text(brief(reference), style="dim"))
-    return Group(table, Text(f"\ncoterie show {SINGULAR[where]} NAME tells all of one.", style="dim"))
+    for name, mix in together.items():
+        mixed.add_row(name, Text(mix.summary), Text(brief(mix.reference), style="dim"))
+    more: list[RenderableType] = []
+    if together:
+        more = [Text("\nMixes, spread over the nodes; NAME/4 is one with widths divided by 4:"), mixed]
+    return Group(table, *more, Text(f"\ncoterie show {SINGULAR[where]} NAME tells all of one.", style="dim"))
 
 
 def show(where: str, name: str) -> RenderableType:
-    """The documentation of a part or a method: equation, settings, reference."""
+    """The documentation of a part, a method or a mix of models: equation, settings, reference."""
     if where == METHODS:
         summary, reference = methods.describe(name)
         text = (methods.FOLDER / f"{name}.toml").read_text()
         lines = [line for line in text.splitlines() if not line.startswith("#")]
         return _sheet(f"method {name}", summary, "\n".join(f"    {li}" for li in lines), None, reference)
     from coterie.app.flags import load
+    from coterie.config.spread import mixed, notation
 
+    if where == "models" and (models := mixed(name)) is not None:
+        mix = mixes()[name.partition("/")[0]]
+        return _sheet(f"mix {name}", mix.summary, "\n".join(f"    {notation(m)}" for m in models), None, mix.reference)
     part = load(where, name)
     table = _exhibits(part) if where == "studies" else _parameters(part)
     return _sheet(f"{SINGULAR[where]} {part.name}", part.summary, part.body, table, part.reference)

@@ -7,17 +7,18 @@ checks them, so that a file, a flag and Python are refused with the same words.
 import difflib
 import inspect
 import itertools
-import json
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from cyclopts import Group, Parameter, Token
 
 from coterie.config.configuration import DEFAULT, Configuration, read
 from coterie.config.slots import EXTRAS, SLOTS, as_table
+from coterie.config.spread import slots
+from coterie.config.text import is_list, literal, members, parse
 from coterie.errors import ConfigError
 from coterie.parts import Part, find, held, names, singular
 
@@ -40,6 +41,8 @@ OFTEN = (
 )
 TEXTUAL = ("seeds", "evaluate", "methods", "joins", "leaves")
 """Fields with a notation of their own, such as `0-4`, which take text."""
+ALIASES = {"model": "--models"}
+"""Other names of flags."""
 SHORT = ("lr", "momentum")
 """Settings of the optimiser that have a short name."""
 EXTRA_HELP = {
@@ -75,15 +78,15 @@ class Flag:
     @property
     def switch(self) -> bool:
         """Whether the bare flag means yes."""
-        return _members(self.annotation) == [bool]
+        return members(self.annotation) == [bool]
 
     @property
     def parameter(self) -> inspect.Parameter:
         """The flag as a parameter of a cyclopts command, whose value will be text."""
-        members = _members(self.annotation)
-        repeats = any(_is_list(m) for m in members) or self.path[0] in TEXTUAL
+        kinds = members(self.annotation)
+        repeats = any(is_list(m) for m in kinds) or self.path[0] in TEXTUAL
         kind: Any = bool if self.switch else list[str] if repeats else str
-        choices = [c for m in members if get_origin(m) is Literal for c in get_args(m)] if not repeats else []
+        choices = [c for m in kinds if get_origin(m) is Literal for c in get_args(m)] if not repeats else []
         details = [", ".join(choices), "required" if self.default is EMPTY else ""]
         metavar = self.metavar or ("CHOICE" if choices else kind_of(self.annotation))
         described = Parameter(
@@ -103,6 +106,8 @@ class Flag:
         if isinstance(typed, bool):
             return typed
         texts = [typed] if isinstance(typed, str) else typed
+        if self.path == ("model",):
+            return _models(",".join(texts))
         if self.path[0] in TEXTUAL and len(self.path) == 1:
             return ",".join(t.strip().strip("[]") for t in texts)
         return parse(self.annotation, texts)
@@ -121,7 +126,7 @@ def experiment_flags(base: Mapping[str, Any]) -> list[Flag]:
             default = ", ".join(default)
         elif isinstance(default, Mapping):
             default = ",".join(f"{node}:{round}" for node, round in default.items())
-        found.append(Flag(_dashed(key), (key,), field.annotation, default, text, group, metavar))
+        found.append(Flag(_dashed(key), (key,), field.annotation, default, text, group, metavar, ALIASES.get(key, "")))
     return sorted(found, key=lambda flag: OFTEN.index(flag.path[0]) if flag.path[0] in OFTEN else len(OFTEN))
 
 
@@ -172,7 +177,7 @@ def run_flags(tokens: Sequence[str]) -> tuple[list[Flag], dict[str, Any]]:
         if not isinstance(below, str | Mapping | list):
             raise ConfigError(slot, expected="a name, or a table with a name", got=repr(below))
         above = spoken(typed, f"--{slot}")
-        several = above.split(",") if above and slot == "model" else above
+        several = _models(above) if above and slot == "model" else above
         chosen = _named(several or below) or _named(default)
         if len(chosen) == 1:
             flags = [replace(f, part=chosen[0]) if f.path == (slot,) else f for f in flags]
@@ -186,7 +191,8 @@ def run_flags(tokens: Sequence[str]) -> tuple[list[Flag], dict[str, Any]]:
 def configuration_file(tokens: Sequence[str]) -> Path | None:
     """The file among the arguments of `run`."""
     typed = joined(tokens, experiment_flags({}))
-    named = [t for t in typed if t.endswith(".toml") and not t.startswith("-")]
+    files = [(b, t) for b, t in itertools.pairwise(["", *typed]) if t.endswith(".toml") and not t.startswith("-")]
+    named = [file for before, file in files if before != "--model"]  # that one tells which node has which model
     word = named[0] if named else first_word(typed, experiment_flags({}))
     return None if word is None else Path(word)
 
@@ -286,7 +292,12 @@ def check(typed: Sequence[str], flags: Sequence[Flag]) -> None:
     for token in typed:
         name = token.partition("=")[0]
         slot = name.removeprefix("--").rpartition(".")[0]
-        if not name.startswith("--") or "." not in name or slot not in chosen or name in known:
+        if not name.startswith("--") or "." not in name or name in known:
+            continue
+        if slot == "model" and slot not in chosen:
+            cure = f"Say it in braces: 'cnn{{{name.rpartition('.')[2].replace('-', '_')}=…}},mlp'."
+            raise ConfigError(f"{name} is a setting of one model, and there are several", cure=cure)
+        if slot not in chosen:
             continue
         has = sorted(n for n in known if n.startswith(f"--{slot}."))
         near = difflib.get_close_matches(name, has, n=1, cutoff=0.7)
@@ -295,29 +306,16 @@ def check(typed: Sequence[str], flags: Sequence[Flag]) -> None:
         raise ConfigError(f"unknown setting {name} of {chosen[slot]}", cure=cure)
 
 
-def parse(annotation: Any, texts: Sequence[str]) -> Any:
-    """Text as a value: lists from `64,32`, `[64, 32]` or a repeated flag; the rest is left to pydantic."""
-    members = _members(annotation)
-    if types.NoneType in members and [t.lower() for t in texts] == ["none"]:
-        return None
-    if any(_is_list(m) for m in members):
-        items = [item for text in texts for item in _items(text)]
-        return items[0] if str in members and len(items) == 1 else items
-    text = texts[-1]
-    structured = Any in members or any((get_origin(m) or m) is dict for m in members)
-    return _literal(text) if structured and str not in members else text
-
-
 def kind_of(annotation: Any) -> str:
     """The name of a type in the help: `INT`, `NUMBER`, `TEXT`."""
     words = {int: "INT", float: "NUMBER", bool: "BOOL", str: "TEXT", Any: "VALUE"}
     found = []
-    for member in _members(annotation):
+    for member in members(annotation):
         if room := held(annotation):
             found.append(singular(room).upper())
         elif get_origin(member) is Literal:
             found.append("|".join(str(c) for c in get_args(member)))
-        elif _is_list(member):
+        elif is_list(member):
             inner = [kind_of(a) for a in get_args(member) if a is not ...]
             found.append(f"{inner[0] if inner else 'VALUE'},…")
         elif member is not types.NoneType:
@@ -334,6 +332,11 @@ def shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return str(value.get("name", "")) or ", ".join(map(str, value))
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _models(text: str) -> Any:
+    """The slots that a text of models stands for; a list may also be JSON."""
+    return slots(literal(text) if text.startswith("[") else text)
 
 
 def _texts(_: Any, tokens: Sequence[Token]) -> list[str]:
@@ -355,31 +358,3 @@ def _named(value: Any) -> list[str]:
     if isinstance(value, Mapping):
         return [str(value["name"])] if "name" in value else []
     return [name for v in value for name in _named(v)] if isinstance(value, list | tuple) else []
-
-
-def _members(annotation: Any) -> list[Any]:
-    """The alternatives of a union, without metadata."""
-    if get_origin(annotation) is Annotated:
-        return _members(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, types.UnionType):
-        return [m for a in get_args(annotation) for m in _members(a)]
-    return [annotation]
-
-
-def _is_list(annotation: Any) -> bool:
-    origin = get_origin(annotation) or annotation
-    return inspect.isclass(origin) and issubclass(origin, Sequence) and not issubclass(origin, str | bytes)
-
-
-def _items(text: str) -> list[Any]:
-    found = _literal(text)
-    if isinstance(found, list):
-        return found
-    return [piece.strip() for piece in text.split(",") if piece.strip()]
-
-
-def _literal(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

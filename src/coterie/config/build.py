@@ -10,6 +10,7 @@ from torch import Tensor
 
 from coterie.config.configuration import Method, data_folder
 from coterie.config.slots import as_table
+from coterie.config.spread import notation
 from coterie.contract import Rule
 from coterie.datasets import Dataset, each
 from coterie.errors import ConfigError
@@ -19,7 +20,9 @@ from coterie.network.graph import Graph, draw
 from coterie.network.mixing import Mixing, own_weights, weighed
 from coterie.network.rewiring import rewire
 from coterie.network.rounds import Network, mean_gain, union
+from coterie.node.architecture import architectures, check_scores
 from coterie.partitions import split
+from coterie.parts import Choice
 from coterie.randomness import generator
 from coterie.topologies import ChangingTopology, Topology, topology
 
@@ -100,9 +103,11 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
         parts = [(together[0], together[1])]
         graphs = Network.still(Graph.from_edges(1, []))
     train, validation = tuple(p[0] for p in parts), tuple(p[1] for p in parts)
-    listed = e.models[: len(train)]
-    models = [m for i, m in enumerate(listed) if m not in listed[:i]]
-    kind = np.array([models.index(m) for m in listed])[np.arange(len(train)) % len(listed)]
+    has, models = e.models[: len(train)], list[Choice]()
+    for model in has:
+        if model not in models:
+            models.append(model)
+    kind = np.array([models.index(m) for m in has])
     roster = Roster(
         seed=seed,
         models=tuple(models),
@@ -123,6 +128,7 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
         metrics=e.judges,
         rounds=e.rounds,
     )
+    _check_models(roster, samples)
     rule = roster.rule.make()
     size = len(samples.test_y)
     some = generator(seed, "test").choice(size, max(1, round(e.test_share * size)), replace=False)
@@ -142,6 +148,25 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
     if job.roster.nodes > 1:  # one alone has all data, or is a peer that will meet others
         job.protocol.suits(graphs.graph(1))
     return replace(job, gains=_gains(e, job))
+
+
+def _check_models(roster: Roster, samples: Samples) -> None:
+    """Refuse models that do not fit the data before anything is trained; of several, say which."""
+    for model in roster.models:
+        try:
+            check_scores(model, samples, roster.device)
+        except ConfigError as error:
+            if len(roster.models) == 1:
+                raise
+            raise ConfigError(f"{_typed(model)}: {error}") from None
+    for lesson in roster.protocol.make().lessons:
+        made = architectures(roster, samples)
+        lesson.suits({_typed(model): each.layout for model, each in zip(roster.models, made, strict=True)})
+
+
+def _typed(model: Choice) -> str:
+    """A model as one would type it."""
+    return notation({"name": model.name, **model.settings})
 
 
 def _gains(e: Method, job: Job) -> NDArray[np.float64]:

@@ -1,7 +1,6 @@
 """The configuration of an experiment: one model for TOML files, the flags of the command line, and Python."""
 
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,6 +19,8 @@ from pydantic import (
 
 from coterie import methods as presets
 from coterie.config.slots import SLOTS, as_table, choice, explain, overlay, resolve
+from coterie.config.spread import Slot, canonical, deal, kinds, resolved
+from coterie.config.text import numbers, read_toml
 from coterie.errors import ConfigError
 from coterie.metrics import DEFAULT as METRICS
 from coterie.metrics import label
@@ -28,8 +29,6 @@ from coterie.node.measures import KINDS
 from coterie.parts import Choice, chosen, find, unknown
 from coterie.protocols import Protocol
 
-Slot = str | dict[str, Any]
-
 
 def _seeds(value: Any) -> Any:
     """Seeds from `3`, `[0, 2]`, `"0-4"` or `"0,2,5-7"`."""
@@ -37,12 +36,9 @@ def _seeds(value: Any) -> Any:
         return (value,)
     if not isinstance(value, str):
         return value
-    found: list[int] = []
-    for piece in value.split(","):
-        first, dash, last = (p.strip() for p in piece.partition("-"))
-        if not first.isdecimal() or (dash and not last.isdecimal()) or int(last or first) < int(first):
-            raise ValueError("seeds such as 0-4 or 0,2,5")
-        found += range(int(first), int(last or first) + 1)
+    found = numbers(value)
+    if found is None:
+        raise ValueError("seeds such as 0-4 or 0,2,5")
     return tuple(found)
 
 
@@ -111,7 +107,8 @@ class Configuration(BaseModel):
         None, description="folder with data sets (else COTERIE_DATA, the cache, or a download)"
     )
     model: Slot | Annotated[list[Slot], Field(min_length=1)] = Field(
-        {"name": "mlp", "sizes": [64]}, description="what learns (a list: spread over nodes)"
+        {"name": "mlp", "sizes": [64]},
+        description="what learns; several, such as 'cnn[32,64]*10,mlp*10', a mix or a file are spread over the nodes",
     )
     nodes: int = Field(20, ge=1, description="how many nodes")
     rounds: int = Field(60, ge=1, description="how many rounds")
@@ -171,7 +168,7 @@ class Configuration(BaseModel):
 
     def __init__(self, **settings: Any) -> None:
         try:
-            super().__init__(**settings)
+            super().__init__(**canonical(settings))
         except ValidationError as error:
             raise explain(error, "", type(self).model_fields, "an experiment") from None
         if self.epochs is not None and self.batches is not None:
@@ -206,7 +203,7 @@ class Configuration(BaseModel):
         shared = {"methods", "seeds", "rounds", "engine", "keep_models", "data_dir", "dataset", "metrics", "measures"}
         allowed = set(type(self).model_fields) - shared
         settings = self.model_dump(exclude={"methods"})
-        for own in layers:
+        for own in map(canonical, layers):
             for key in own:
                 if key not in allowed:
                     raise unknown("setting of a method", key, sorted(allowed))
@@ -226,9 +223,8 @@ class Configuration(BaseModel):
         update["metrics"] = _distinct(self.metrics)
         filled = self.model_copy(update=update)
         slots: dict[str, Any] = {s: resolve(s, getattr(filled, s)) for s in SLOTS if s != "model"}
-        models = filled.model if isinstance(filled.model, list) else [filled.model]
-        resolved_models = [resolve("model", m) for m in models]
-        slots["model"] = resolved_models if isinstance(filled.model, list) else resolved_models[0]
+        said = filled.model
+        slots["model"] = [resolved(m) for m in said] if isinstance(said, list) else resolved(said)
         done = filled.model_copy(update=slots)
         method = Method.model_construct(**{name: getattr(done, name) for name in Configuration.model_fields})
         method._check()
@@ -266,9 +262,9 @@ class Method(Configuration):
 
     @property
     def models(self) -> tuple[Choice, ...]:
-        """The models that are spread over the nodes, in order; the same one may come again."""
-        listed = self.model if isinstance(self.model, list) else [self.model]
-        return tuple(choice("model", as_table(model)) for model in listed)
+        """The model of each node."""
+        made = [choice("model", table) for table in kinds(self.model)]
+        return tuple(made[i] for i in deal(self.model, self.nodes))
 
     @property
     def judges(self) -> tuple[Choice, ...]:
@@ -277,6 +273,7 @@ class Method(Configuration):
 
     def _check(self) -> None:
         """Refuse settings that are sound by themselves and make no sense together."""
+        deal(self.model, self.nodes)
         protocol: Protocol = self.choice("protocol").make()
         protocol.fits(1 if self.pooled else self.nodes, {*self.joins, *self.leaves} if not self.pooled else ())
         if not self.early_stopping:
@@ -312,6 +309,7 @@ def _plain(value: Any) -> Any:
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Merge settings over earlier ones; slots are joined by `overlay`, and the last setting of the optimiser wins."""
+    below, above = canonical(below), canonical(above)
     merged = dict(below)
     for key, value in above.items():
         joins = key in SLOTS and below.get(key) is not None and not isinstance(value, list | tuple)
@@ -337,12 +335,7 @@ DEFAULT = Path(__file__).parent / "default.toml"
 
 def read(path: Path) -> dict[str, Any]:
     """The settings in a TOML file."""
-    if not path.is_file():
-        raise ConfigError("no such configuration file", expected="a TOML file", got=str(path), cure="Check the path.")
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML ({error})", cure="Mend that line.") from None
+    return canonical(read_toml(path, "configuration file"))
 
 
 def layered(file: Path | None, flags: Mapping[str, Any]) -> Configuration:

@@ -6,6 +6,7 @@ import numpy as np
 
 from coterie.engines._groups import Mode
 from coterie.job import Indices, Roster
+from coterie.node.cost import TRAINING
 
 Part = tuple[int, Indices]
 """An architecture, and some of its rows."""
@@ -14,7 +15,7 @@ Part = tuple[int, Indices]
 class Dealer:
     """Deals the nodes of a job out to so many workers."""
 
-    def __init__(self, roster: Roster, modes: Sequence[Mode], costs: Sequence[float], workers: int) -> None:
+    def __init__(self, roster: Roster, modes: Sequence[Mode], costs: Sequence[int], workers: int) -> None:
         self.roster, self.modes, self.costs, self.workers = roster, modes, costs, workers
         self.group_of, self.row_of = np.zeros(roster.nodes, np.int64), np.zeros(roster.nodes, np.int64)
         for g, nodes in enumerate(roster.groups):
@@ -46,7 +47,7 @@ class Dealer:
             order = np.argsort(-long, kind="stable")
             size = self._together(g, len(rows))
             pieces = (order[i : i + size] for i in range(0, len(rows), size))
-            chunks += [(self.costs[g] * long[some[0]] * len(some), (g, rows[some])) for some in pieces]
+            chunks += [((1 + self.costs[g]) * long[some[0]] * len(some), (g, rows[some])) for some in pieces]
         load = np.zeros(self.workers)
         dealt: list[dict[int, list[Indices]]] = [{} for _ in range(self.workers)]
         for cost, (g, rows) in sorted(chunks, key=lambda chunk: -chunk[0]):
@@ -62,6 +63,11 @@ class Dealer:
     def nodes(self, parts: list[Part]) -> Indices:
         """The nodes of some rows, in their order."""
         return np.concatenate([*(self.roster.groups[g][rows] for g, rows in parts), np.empty(0, np.int64)])
+
+    def flops(self, nodes: Indices, round: int, batches: Indices) -> list[int]:
+        """The floating-point operations of training on so many mini-batches of each of these nodes in a round."""
+        pairs = zip(nodes.tolist(), batches.tolist(), strict=True)
+        return [TRAINING * self.costs[self.group_of[n]] * self.roster.seen(n, round, b) for n, b in pairs]
 
     def served(self, nodes: list[int]) -> list[Indices]:
         """These nodes by the worker that does their exercises."""

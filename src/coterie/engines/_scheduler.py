@@ -18,7 +18,6 @@ from coterie.errors import noted
 from coterie.job import Indices, Job, Ledger, diverged, foreign
 from coterie.mail.simulated import Indexed, Mail, RowPacket
 from coterie.mail.traffic import Traffic
-from coterie.node.bundles import NONE, Bundle
 from coterie.node.merging import Exchange, HeardBundle
 from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Op, Receive, Send, Teach, Train
 
@@ -174,6 +173,7 @@ class Scheduler:
         for some, (seconds, batches, finite) in ((n, d) for n, d in zip(nodes, done, strict=True) if len(n)):
             self.ledger.add("train_seconds", some, seconds)
             self.ledger.add("batches", some, batches)
+            self.ledger.add("flops", some, self.dealer.flops(some, self.number, batches))
             if not finite.all():
                 raise diverged(int(some[~finite].min()), self.number)
         self._trained(np.array(who))
@@ -220,9 +220,7 @@ class Scheduler:
                 nodes, to = self.job.roster.groups[g][rows], [ops[p][1].to for p in positions]
                 self._deliver(nodes, to, tag, np.full(len(rows), number), np.arange(len(rows)))
         for tag, ops in told.items():
-            numbers, nothing = [op.numbers for _, op in ops], np.empty(0, np.int64)
-            made = self.mail.add(Bundle(NONE, {}, np.ones((len(ops), 1)), self.number, nothing, numbers))
-            said = np.array([made if n else -1 for n in numbers])
+            said = self.mail.tell([op.numbers for _, op in ops], self.number)
             self._deliver(np.array([n for n, _ in ops]), [op.to for _, op in ops], tag, said, np.arange(len(ops)))
         for tag, ops in forwarded.items():
             bundles, rows = (np.array([getattr(op.packet, k) for _, op in ops]) for k in ("bundle", "row"))
@@ -354,8 +352,11 @@ class Scheduler:
         done = [iter(d) for d in self.workers.each("teach", [(t, self.number, threads) for t in tasks], doing)]
         return [self._taught(node, op, *next(done[self.dealer.server_of[node]])) for node, op in asked]
 
-    def _taught(self, node: int, op: Teach, taught: dict[int, Arrays], seconds: float) -> dict[int, RowPacket]:
+    def _taught(
+        self, node: int, op: Teach, taught: dict[int, Arrays], seconds: float, flops: int
+    ) -> dict[int, RowPacket]:
         self.ledger.add("train_seconds", np.array([node]), seconds)
+        self.ledger.add("flops", np.array([node]), flops)
         return {pupil: self._packet(node, pupil, arrays) for pupil, arrays in taught.items()}
 
     def _packet(self, node: int, whose: int, arrays: Arrays) -> RowPacket:
@@ -370,7 +371,7 @@ class Scheduler:
         tasks: list[list[ExerciseTask]] = [[] for _ in range(self.workers.count)]
         for node, op in asked:
             heard = {s: self._page(op.heard[s], pages) for s in op.heard or ()}
-            task = ExerciseTask(*self._row(node), op.name, heard, op.to.tolist())
+            task = ExerciseTask(*self._row(node), op.name, heard, op.to.tolist(), op.trains)
             tasks[self.dealer.server_of[node]].append(task)
         doing = self._doing("an exercise of", self.dealer.served([n for n, _ in asked]))
         done = [iter(d) for d in self.workers.each("exercise", [(t, self.number, self._noting) for t in tasks], doing)]
@@ -389,6 +390,7 @@ class Scheduler:
         self.ledger.add("train_seconds", np.array([node]), done.seconds)
         if op.trains:
             self.ledger.add("batches", np.array([node]), done.batches)
+            self.ledger.add("flops", np.array([node]), done.flops)
             if not done.finite:
                 raise diverged(node, self.number)
         packets = dict.fromkeys(op.to.tolist(), RowPacket(-1, 0, node))

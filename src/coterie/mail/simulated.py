@@ -7,7 +7,7 @@ import numpy as np
 
 from coterie.job import Indices
 from coterie.network.graph import Graph
-from coterie.node.bundles import Bundle
+from coterie.node.bundles import NONE, Bundle
 from coterie.protocols import Heard
 
 
@@ -59,6 +59,12 @@ class Mail:
         """Keep a bundle, so that messages of it can be sent; gives its number."""
         self.bundles.append(bundle)
         return len(self.bundles) - 1
+
+    def tell(self, numbers: list[tuple[int, ...]], round: int) -> Indices:
+        """Keep whole numbers, a message each; gives the number of their bundle, −1 for those that say nothing."""
+        nothing = np.empty(0, np.int64)
+        made = self.add(Bundle(NONE, {}, np.ones((len(numbers), 1)), round, nothing, numbers))
+        return np.array([made if said else -1 for said in numbers])
 
     def put(self, source: Indices, target: Indices, tag: str, bundle: Indices, row: Indices) -> tuple[Indices, Indices]:
         """Post mail along arcs; gives source and target of what goes through.

@@ -4,10 +4,16 @@ A part of this room is a function `name(shape, classes, *, …settings) -> nn.Mo
 `[B, *shape]` and gives `[B, classes]` scores. Where targets are numbers, `classes` is how many a target has; where they
 are anything else, such as tokens, it is 0. A data set with several tensors per sample has a dict or tuple of shapes,
 and the module is called with a dict or tuple of tensors.
+
+The first setting of a part is its main one, usually its size: in the notation by which models are spread over nodes,
+`cnn[32,64]`, brackets fill it. Models that are spread together have a name in `mixes.toml`.
 """
 
+import functools
+import tomllib
 from collections.abc import Callable
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, NamedTuple
 
 from torch import nn
 
@@ -15,3 +21,18 @@ from coterie.parts import Held
 
 Model = Annotated[Callable[..., nn.Module], Held("models")]
 """What makes a model, with its settings bound: for parts that hold one."""
+
+
+class Mix(NamedTuple):
+    """Models that are spread over nodes together, in the notation of the setting `model`."""
+
+    summary: str
+    reference: str
+    models: list[str]
+
+
+@functools.cache
+def mixes() -> dict[str, Mix]:
+    """All mixes by name, in the order of the file."""
+    text = (Path(__file__).parent / "mixes.toml").read_text("utf-8")
+    return {name: Mix(**table) for name, table in tomllib.loads(text).items()}

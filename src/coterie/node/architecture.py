@@ -86,15 +86,47 @@ def _layout(named: list[tuple[str, nn.Parameter]] | list[tuple[str, Tensor]]) ->
 
 def architectures(roster: Roster, samples: Samples) -> list[Architecture]:
     """One module per model of the job, in this process."""
-    for model in roster.models:
-        _check(model, samples)
-    made = [build(c.name, c.make(), samples.shape, samples.answers, roster.device) for c in roster.models]
-    for lesson in roster.protocol.make().lessons:
-        lesson.suits({architecture.signature: architecture.layout for architecture in made})
-    return made
+    return [architecture(model, samples, roster.device) for model in roster.models]
 
 
-def _check(model: Choice, samples: Samples) -> None:
+def architecture(model: Choice, samples: Samples, device: str) -> Architecture:
+    """The architecture that a model is for these samples."""
+    _check_samples(model, samples)
+    return build(model.name, model.make(), samples.shape, samples.answers, device)
+
+
+_sound: set[tuple[str, str]] = set()
+"""Models and kinds of samples that `check_scores` has seen to fit in this process."""
+
+
+def check_scores(model: Choice, samples: Samples, device: str) -> None:
+    """Show a model two samples, and refuse it unless it gives a score for each class, where there are classes.
+
+    Two, because a model may take statistics of its batch, of which one sample has none.
+    """
+    about = repr(model), samples.kind
+    if about in _sound:
+        return
+    module = architecture(model, samples, device).module.eval()
+    if samples.classes and samples.train_y.dim() == 1:
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                said = module(samples.inputs(torch.arange(2) % len(samples.train_y)))
+        except Exception as error:
+            error.add_note(f"While model {model.name} was shown two samples, {samples.kind}.")
+            raise
+        shape = list(said.shape) if isinstance(said, Tensor) else type(said).__name__
+        if shape != [2, samples.classes]:
+            raise ConfigError(
+                f"model {model.name!r} does not fit the data",
+                expected=f"a score for each of {samples.classes} classes, {[2, samples.classes]} for two samples",
+                got=shape,
+                cure="Let its last layer give as many scores as it is told by `classes`.",
+            )
+    _sound.add(about)
+
+
+def _check_samples(model: Choice, samples: Samples) -> None:
     """Refuse samples that the models which come along cannot take; a user's own may take anything."""
     x = samples.train_x
     if ":" not in model.name and not (isinstance(x, Tensor) and x.is_floating_point() and samples.answers):

@@ -13,6 +13,7 @@ from coterie import files, records
 from coterie.config.build import believed_size, build, family, gain, load_samples, mends, mixing, network
 from coterie.config.configuration import Configuration, Method
 from coterie.config.slots import as_table, choice, resolve
+from coterie.config.spread import kinds
 from coterie.errors import ConfigError, PeerError, RunError
 from coterie.initialisers import Origin
 from coterie.job import Job
@@ -146,7 +147,7 @@ def _check(settings: Method) -> None:
 
 def _world(settings: Method, seed: int, name: str, numbers: dict[str, int], architecture: int) -> Job:
     """The world as one peer sees it: itself is node 0, its neighbours come after, and their data are unknown."""
-    models = settings.model if isinstance(settings.model, list) else [settings.model]
+    models = kinds(settings.model)
     if not 0 <= architecture < len(models):
         raise ConfigError("--architecture", expected=f"0 to {len(models) - 1}", got=architecture)
     alone = settings.model_copy(update={"nodes": 1, "partition": resolve("partition", "iid"), "pooled": False})
@@ -161,7 +162,7 @@ def _world(settings: Method, seed: int, name: str, numbers: dict[str, int], arch
     roster = replace(
         own.roster,
         seed=key(seed, f"peer {name}") >> 1,
-        models=tuple(choice("model", as_table(m)) for m in distinct),
+        models=tuple(choice("model", m) for m in distinct),
         groups=tuple(np.array([0]) if g == mine else nothing for g in range(len(distinct))),
         train=(own.roster.train[0], *[nothing] * others),
         validation=(own.roster.validation[0], *[nothing] * others),

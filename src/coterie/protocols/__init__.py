@@ -148,13 +148,8 @@ class Protocol(ABC):
     """Who trains, sends and merges when: a frozen dataclass whose fields are the settings."""
 
     room: ClassVar[str] = "protocols"
-    tags: ClassVar[tuple[str, ...] | None] = None
-    """All tags it uses, if it says so: a peer then takes nothing else in."""
     keeps: ClassVar[bool] = True
     """Whether it does more with what it receives than merge it: else a peer adds models up as they arrive."""
-    local: bool = False
-    """Whether the numbers of nodes are names of one's neighbours and no more: then peers that know nobody else can
-    follow it, too."""
     in_step: ClassVar[bool] = False
     """Whether it is for nodes that are in the same round only, so not for asynchronous peers."""
     judged: ClassVar[Literal["trained", "last"]] = "trained"
@@ -170,6 +165,19 @@ class Protocol(ABC):
         `shape` is that of one sample, or a dict or tuple of such; `classes` is 0 where targets are no class labels.
         """
         return {}
+
+    @property
+    def tags(self) -> tuple[str, ...] | None:
+        """All tags it uses, if it says so: a peer then takes nothing else in."""
+        return None
+
+    @property
+    def local(self) -> bool:
+        """Whether the numbers of nodes are names of one's neighbours and no more.
+
+        Then peers that know nobody else can follow it, too.
+        """
+        return False
 
     @property
     def lessons(self) -> list[Lesson]:

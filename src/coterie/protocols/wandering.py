@@ -86,11 +86,11 @@ class Wandering(Gathering):
             raise ValueError(f"share is above 0 and at most 1, not {self.share}")
 
     @property
-    def local(self) -> bool:  # type: ignore[override]
+    def local(self) -> bool:
         return self.hops == 1
 
     @property
-    def tags(self) -> tuple[str, ...] | None:  # type: ignore[override]
+    def tags(self) -> tuple[str, ...] | None:
         return ("news", "model", "back", "role", "taken") if self.hops == 1 else None
 
     def tells(self) -> dict[str, int]:

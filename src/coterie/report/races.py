@@ -138,7 +138,7 @@ def pairs_sheet(title: str, frames: Frames, names: Mapping[str, str], pairs: Seq
         for records in frames.values():
             first, second = (_by_seed(records, method) for method in (one, other))
             both = first.join(second, on="seed", suffix=" of the other")
-            cells += [_ahead(both[what] - both[f"{what} of the other"]) for what in ("mean", "last")]
+            cells += [ahead(both[what] - both[f"{what} of the other"]) for what in ("mean", "last")]
         rows.append([f"{names[one]} − {names[other]}", *cells])
     heads = (f"{column}, {what}" for column in frames for what in ("all rounds", "last round"))
     notes = ["Means over seeds ± 95 % interval; in brackets in how many of them the first was ahead."]
@@ -157,7 +157,8 @@ def _by_seed(records: pl.DataFrame, method: str) -> pl.DataFrame:
     return pl.DataFrame(areas, schema={"seed": pl.Int64, "mean": pl.Float64, "last": pl.Float64}, orient="row")
 
 
-def _ahead(differences: pl.Series) -> str:
+def ahead(differences: pl.Series) -> str:
+    """Differences of seeds as a cell: their mean and its interval, and how many are above 0."""
     if differences.is_empty():
         return UNKNOWN
     mean, half = mean_ci(differences)

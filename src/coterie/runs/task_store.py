@@ -50,7 +50,7 @@ def _unusual(slot: str, table: Mapping[str, Any], room: str = "") -> dict[str, A
     name = str(table["name"])
     part = find(room or SLOTS[slot], name)
     known = part.parameters | EXTRAS.get(slot, {})
-    told = {key: value for key, value in table.items() if key != "name" and value != known[key][1]}
+    told = {key: value for key, value in table.items() if key != "name" and value != known.get(key, (None, None))[1]}
     told |= {key: _unusual(f"{slot}.{key}", told[key], inside) for key, inside in part.holds.items() if key in told}
     file = Path(name.rpartition(":")[0])
     return {"name": file.read_text("utf-8") + name if file.suffix == ".py" else name, **told}

@@ -1,0 +1,107 @@
+"""The mutual-learning study: what its tables say of made-up records, and that its runs are what they are called."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from coterie.config.slots import as_table
+from coterie.parts import find
+from coterie.report.claims import FAILS, HOLDS, OPEN
+from coterie.report.sheets import Sheet
+from coterie.runs.exhibits import Exhibit, Results
+
+
+@cache
+def study(scale: str) -> dict[str, Exhibit]:
+    made: dict[str, Exhibit] = find("studies", "dfml").make()(scale)
+    return made
+
+
+def made_up(exhibit: Exhibit, accuracy: Callable[[str, str, int], float]) -> Results:
+    """Records of three seeds in which methods have these accuracies: of (run, method, node), a tenth a round."""
+    columns = ("test_accuracy", "peak_accuracy", "validation_accuracy", "merged_accuracy")
+    frames = {}
+    for run, e in exhibit.runs.items():
+        rows = [
+            {
+                "method": m,
+                "seed": s,
+                "round": r,
+                "node": n,
+                **dict.fromkeys(columns, 0.1 * r * (accuracy(run, m, n) + 0.01 * s)),
+                "sent_bytes": 100 * r,
+                "received_bytes": 200 * r,
+            }
+            for m in e.resolved
+            for s in range(3)
+            for r in range(11)
+            for n in range(e.nodes)
+        ]
+        frames[run] = pl.DataFrame(rows)
+    return Results(frames, {})
+
+
+def sheets(exhibit: Exhibit, found: Results, folder: Path) -> list[Sheet]:
+    return [item for item in exhibit.show(found, folder) if isinstance(item, Sheet)]
+
+
+def test_claims_are_judged_by_the_records_of_their_runs(tmp_path: Path) -> None:
+    claims = study("smoke")["table claims"]
+
+    def accuracy(run: str, method: str, node: int) -> float:
+        larger = 0.01 * (node % 3 == 0)
+        return 0.5 + larger if method == "dfml" else 0.6 if "H0" in run else 0.5 if "H1" in run else 0.4
+
+    brief, _, sheet = sheets(claims, made_up(claims, accuracy), tmp_path)
+    told = {f"{where}: {text}": verdict for text, where, _, verdict, *_ in sheet.rows}
+    ahead = "digits, H2, IID; digits, H2, Dir(0.1); digits, H1, IID; digits, H1, Dir(0.1)"
+    assert brief.rows[0] == ["DFML above Dec. FedAvg", ahead, "digits, H0, IID; digits, H0, Dir(0.1)", ""]
+    assert told["digits, H2, IID: DFML above Dec. FedAvg"] == HOLDS
+    assert told["digits, H0, Dir(0.1): DFML above Def-KT"] == FAILS
+    assert told["digits, H2, Dir(0.1): with DFML, mlp[16,8] above mlp[8]"] == HOLDS
+    assert told["digits, H2, Dir(0.1): mlp[8] with DFML above Dec. FedAvg"] == HOLDS
+    assert told["digits, H2, IID: local accuracy of DFML above Dec. FedAvg's"] == HOLDS
+    assert told["digits, H0, IID: DFML above Dec. FedAvg, as much computed"] == FAILS
+    assert {*told.values()} == {HOLDS, FAILS}
+    parts = study("smoke")["table parts"]
+    *_, sheet = sheets(parts, made_up(parts, lambda *_: 0.5), tmp_path)
+    assert len(sheet.rows) > 20
+    assert {row[3] for row in sheet.rows} == {OPEN}
+
+
+def test_rounds_to_fedavg_s_accuracy_are_those_of_the_same_seed(tmp_path: Path) -> None:
+    rounds = study("smoke")["table 8a"]
+    (sheet,) = sheets(rounds, made_up(rounds, lambda run, method, node: 0.8 if method == "dfml" else 0.4), tmp_path)
+    assert [row[1:4] for row in sheet.rows] == [["5", "3", "3"]] * 2 + [["10", "5.67", "5.67"]] * 2
+
+
+def test_every_method_is_what_it_is_called() -> None:
+    runs = study("laptop")["table computation"].runs
+    assert {m.epochs for run in runs.values() for name, m in run.resolved.items() if name == "dfml"} == {1}
+    trained = {name: m for run in runs.values() for name, m in run.resolved.items() if name.endswith("+")}
+    for name in ("dec-fedavg+", "dec-heterofl+", "dec-fedprox+"):
+        assert trained[name].epochs == 6  # one, and as many as an aggregator teaches
+    assert as_table(trained["fml+"].protocol)["epochs"] == 6
+    assert as_table(trained["def-kt+"].protocol)["lesson"]["epochs"] == 5
+
+
+@pytest.mark.parametrize(("mode", "kinds"), [("6a", 5), ("4a", 5), ("3a", 1)])
+def test_laptop_runs_have_the_architectures_of_their_mode(mode: str, kinds: int) -> None:
+    for run in study("laptop")[f"table {mode}"].runs.values():
+        for method in run.resolved.values():
+            assert len(set(map(repr, method.models))) == kinds
+            assert as_table(method.objective)["name"] == "wsm"
+            assert method.seeds == (10, 11, 12)
+
+
+def test_numbers_of_the_paper_stand_beside_the_same_data(tmp_path: Path) -> None:
+    table = study("laptop")["table 3b"]
+    shown = list(table.show(made_up(table, lambda *_: 0.5), tmp_path))
+    (accuracies,) = [item for item in shown if isinstance(item, Sheet) and "paper" in item.headings]
+    told = {row[0]: (row[2], row[4]) for row in accuracies.rows}
+    assert told["Dec. FedAvg"] == ("80.00 ± 0.19", "74.68 ± 0.06")
+    assert told["DFML, peak models"] == ("80.96 ± 0.07", "76.27 ± 0.40")
+    assert told["DFML"] == ("", "")  # the paper judges peak models
