@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,25 @@ def peer_configs(experiment: Experiment, folder: Path, seed: int = 0, **changes:
     return made
 
 
-async def together(given: list[PeerConfig], beside: Callable[[list[PeerRuntime]], Any] | None = None) -> pl.DataFrame:
+class OneThread(ThreadPoolExecutor):
+    """Where all peers of a process compute in turn: they have PyTorch's generator in common, as real ones have not."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def shutdown(self, *_: Any, **__: Any) -> None:
+        """A peer that ends leaves it to the others."""
+
+
+async def together(
+    given: list[PeerConfig], beside: Callable[[list[PeerRuntime]], Any] | None = None, in_turn: bool = False
+) -> pl.DataFrame:
     """Run peers side by side; their records. `beside` is a coroutine function that may disturb them."""
     running = [PeerRuntime(a) for a in given]
+    if in_turn:
+        worker = OneThread()
+        for peer in running:
+            peer.worker = worker
     extra = [beside(running)] if beside else []
     found = await asyncio.gather(*(r.go() for r in running), *extra)
     return pl.concat(found[: len(running)]).sort("round", "node")

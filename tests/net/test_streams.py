@@ -355,13 +355,15 @@ def test_data_stay_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: s
     expected = wire.encode({name: torch.zeros(n) for name, n in sizes.items()})
     head = bytes(expected[: len(expected) - 4 * sum(sizes.values())])
     allowed = {f.name for f in Header.DESCRIPTOR.fields}
-    assert allowed == {"version", "session", "round", "tag", "architecture", "size", "bytes", "checksum", "nothing"}
+    documented = "version session round tag architecture size bytes checksum nothing numbers"
+    assert allowed == {*documented.split()}
     for header, *chunks in tap.deliveries:
         said = Header.FromString(header)
         assert said.SerializeToString() == header
         payload = b"".join(chunks)
         assert len(payload) == len(expected) == said.bytes
         assert payload.startswith(head)
+        assert not said.numbers
         assert said.size in {len(own) for own in crew[0].job.roster.train}
     for text in tap.hellos:
         hello = Hello.FromString(text)

@@ -35,6 +35,25 @@ def test_models_come_out_as_they_were_measured(engine: object, tmp_path: Path) -
     assert Run.open(tmp_path / "x").models().keys() == {0, 1, 2, 3}
 
 
+@pytest.mark.parametrize("engine", [{"name": "local", "workers": 1, "mode": "loop"}, "memory", {"name": "peer"}])
+def test_peaks_come_out_as_they_were_measured(
+    engine: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lesson = {"name": "mutual", "epochs": 1, "period": 2, "growth": 0}
+    settings = {"protocol": {"name": "wandering", "lesson": lesson, "share": 1.0}, "rule": "isolation", "rounds": 3}
+    run = small(**KINDS | settings, nodes=4, topology="complete", test_share=1.0, engine=engine).run(tmp_path / "x")
+    last = run.records.filter(run.records["round"] == 3).sort("node")
+    for node in range(4):
+        assert accuracy(run.model(node=node)) == pytest.approx(last["test_accuracy"][node], abs=1e-6)
+        assert accuracy(run.model(node=node, peak=True)) == pytest.approx(last["peak_accuracy"][node], abs=1e-6)
+    assert (last["peak_accuracy"] != last["test_accuracy"]).any()  # the last lesson was none of distillation
+    file = tmp_path / "peak.safetensors"
+    assert main(["export", str(tmp_path / "x"), str(file), "--node", "1", "--peak"]) == 0
+    assert load_file(file)["1.weight"].equal(run.models()[1].peak.tensors()["1.weight"])
+    with safe_open(file, "pt") as found:
+        assert found.metadata()["kept"] == "peak"
+
+
 def test_models_are_there_without_a_folder() -> None:
     run = small(seeds="0-1", rounds=1).run()
     one, other = (run.model("decavg", seed, 2) for seed in (0, 1))
@@ -69,6 +88,8 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path, capsys: pytest.CaptureF
         run.models("decvg", 0)
     with pytest.raises(RunError, match="no such node"):
         run.model("decavg", 0, 9)
+    with pytest.raises(RunError, match=r"node 2 has kept no peak\. Take the present model"):
+        run.model("decavg", 0, 2, peak=True)
     small(rounds=1, keep_models=False).run(tmp_path / "none")
     with pytest.raises(RunError, match="keep_models"):
         Run.open(tmp_path / "none").models()

@@ -293,11 +293,13 @@ def export(
     method: Annotated[str | None, Parameter(help="which method, if there are several")] = None,
     seed: Annotated[int | None, Parameter(help="which seed, if there are several")] = None,
     node: Annotated[int, Parameter(help="whose model")] = 0,
+    peak: Annotated[bool, Parameter(help="the peak that a lesson kept beside the last model", negative=())] = False,
 ) -> int:
     """Write a trained model of a run as named tensors, for PyTorch without Coterie."""
     from coterie.runs.run import Run
 
-    said = Run.open(folder).models(method, seed)[node].export(Path(file))
+    model = Run.open(folder).models(method, seed)[node]
+    said = (model.peak if peak else model).export(Path(file))
     print_paths({"model": file, "is": said["model"], "of": f"{said['method']}, seed {said['seed']}, node {node}"})
     return 0
 

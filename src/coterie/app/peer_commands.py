@@ -152,12 +152,16 @@ def run(
 
 
 def export(
-    file: Annotated[str, Parameter(help="where to write it, such as model.safetensors")], /, *, home: Folder = None
+    file: Annotated[str, Parameter(help="where to write it, such as model.safetensors")],
+    /,
+    *,
+    peak: Annotated[bool, Parameter(help="the peak that a lesson kept beside the present model", negative=())] = False,
+    home: Folder = None,
 ) -> int:
     """Write the peer's model as named tensors, for PyTorch without Coterie."""
 
     from coterie.peers import deployment
 
-    said = deployment.export(_open(home), Path(file))
+    said = deployment.export(_open(home), Path(file), peak)
     print_paths({"model": file, "is": said["model"], "after round": said["round"]})
     return 0

@@ -145,7 +145,7 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
         test=np.sort(some),
         measures=e.measures,
     )
-    if not e.pooled:
+    if job.roster.nodes > 1:  # one alone has all data, or is a peer that will meet others
         job.protocol.suits(graphs.graph(1))
     return replace(job, gains=_gains(e, job))
 

@@ -54,10 +54,10 @@ class MemoryTransport:
     def _put(self, sender: int, to: int, tag: str, packet: Packet | None) -> None:
         """Put a packet into a peer's mailbox; wake the peer if it has all it waits for."""
         if packet is not None:
-            source, target = np.array([sender]), np.array([to])
-            self.ledger.add("sent_bytes", source, packet.bytes)
-            self.ledger.add("received_bytes", target, packet.bytes)
-            self.traffic.add(source, target, np.array([packet.bytes]))
+            source, target, size = np.array([sender]), np.array([to]), packet.bytes()
+            self.ledger.add("sent_bytes", source, size)
+            self.ledger.add("received_bytes", target, size)
+            self.traffic.add(source, target, np.array([size]))
         if to not in self.mailboxes:  # not a member in this round
             return
         try:

@@ -14,12 +14,12 @@ AHEAD = 1
 class Box:
     """The mail of one round and tag: added to sums as it comes if there are sums, kept otherwise."""
 
-    def __init__(self, summed: Summed | None = None) -> None:
-        self.summed = summed
+    def __init__(self, summed: Summed | None = None, half: bool = False) -> None:
+        self.summed, self.half = summed, half
         self.packets: dict[int, Packet] = {}
         """The messages that are kept, by sender."""
         self.bytes: dict[int, int] = {}
-        """How much has come from each sender; 0 from those who had nothing to say."""
+        """How many bytes have come from each sender; 0 from those who had nothing to say."""
         self.closed = False
 
     @property
@@ -36,7 +36,7 @@ class Box:
                 self.summed.add(packet)
             except (KeyError, RuntimeError) as error:  # fields that may occur, but not in this combination
                 raise Refused("fields", f"the rule cannot take them: {error}") from None
-        self.bytes[sender] = packet.bytes if packet is not None else 0
+        self.bytes[sender] = packet.bytes(self.half) if packet is not None else 0
 
     def missing(self, senders: Collection[int]) -> list[int]:
         """Those of the senders from whom nothing has come."""
@@ -53,8 +53,14 @@ class Box:
 class Mailbox:
     """The mail of a node whose rounds are closed: each message is taken once, in its own round or the one before."""
 
-    def __init__(self, senders: Collection[int], rounds: int, sums: Callable[[int], Summed] | None = None) -> None:
-        self.senders, self.rounds, self.round = senders, rounds, 0
+    def __init__(
+        self,
+        senders: Collection[int],
+        rounds: int,
+        sums: Callable[[int], Summed] | None = None,
+        half: bool = False,
+    ) -> None:
+        self.senders, self.rounds, self.round, self.half = senders, rounds, 0, half
         self.boxes: dict[tuple[int, str], Box] = {}
         """By round and tag."""
         self._sums = sums
@@ -67,7 +73,7 @@ class Mailbox:
     def box(self, round: int, tag: str) -> Box:
         """The box of a round and tag; there is one from the first time that somebody asks for it."""
         if (round, tag) not in self.boxes:
-            self.boxes[round, tag] = Box(self._sums(round) if self._sums is not None else None)
+            self.boxes[round, tag] = Box(self._sums(round) if self._sums is not None else None, self.half)
         return self.boxes[round, tag]
 
     def judge(self, sender: int, round: int, tag: str) -> None:

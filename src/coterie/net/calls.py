@@ -108,11 +108,11 @@ class Calls:
     def send(self, to: list[int], tag: str, packet: Packet) -> int:
         """Send a packet on its way, without fields if there is nothing to say; may be called from another thread.
 
-        Gives the bytes of its numbers that go to neighbours who are there.
+        Gives the bytes that go to neighbours who are there.
         """
         round, message, half = self.pace.round, packet.message, self.expected.half
         payload = wire.encode(message.fields, half, self._payloads) if message.fields else memoryview(b"")
-        code, amount = self._signatures[packet.architecture], packet.bytes // (2 if half else 1)
+        code, amount = self._signatures[packet.architecture], packet.bytes(half)
         about = (self.contacts.session, round, tag, code, float(message.size), payload, message.numbers)
         header = wire.header(*about).SerializeToString()
         self._serial += 1

@@ -20,6 +20,7 @@ from coterie.net.tls import caller, server_credentials
 from coterie.net.wire import CHUNK, Expected, Receiver
 from coterie.net.wire_pb2 import Header, Hello, Receipt
 from coterie.node.buffers import BufferPool
+from coterie.node.bundles import NUMBER
 from coterie.node.sums import Packet
 
 PULSE = 1.0
@@ -164,8 +165,9 @@ class Reception:
             small = header.bytes <= SMALL
             await self.intake.put(link.number, header.round, header.tag, lambda: self._packet(link, receiver), small)
         link.status.received += 1
-        link.status.received_bytes += header.bytes
-        self.contacts.status.received_bytes += header.bytes
+        came = header.bytes + NUMBER * len(header.numbers)
+        link.status.received_bytes += came
+        self.contacts.status.received_bytes += came
         link.status.last_heard = time.time()
 
     def _judge(self, link: Link, header: Header) -> None:

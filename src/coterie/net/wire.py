@@ -110,7 +110,7 @@ class Expected:
     half: bool
     """Whether bfloat16 was agreed on; then float32 is refused, and the reverse."""
     numbers: Callable[[str], int] = lambda tag: 0
-    """Of a tag: how many whole numbers are said instead of fields."""
+    """Of a tag: how many whole numbers are said instead of fields; 0 if none are."""
 
 
 class Receiver:
@@ -189,7 +189,7 @@ class Receiver:
         fields = self._expected.architectures(header.tag).get(header.architecture)
         if fields is None:
             raise Refused("architecture", f"unknown architecture {_printable(header.architecture)}")
-        if header.numbers:
+        if header.numbers or self._expected.numbers(header.tag):
             self._check_numbers(header)
         elif header.bytes or not header.nothing:
             self._check_length(header.bytes, fields)
@@ -197,9 +197,11 @@ class Receiver:
         self._header, self._fields = header, fields
 
     def _check_numbers(self, header: Header) -> None:
-        expected = self._expected.numbers(header.tag)
-        if len(header.numbers) != expected or header.bytes or header.nothing:
-            raise Refused("numbers", f"{len(header.numbers)} numbers, {expected} are expected and nothing else")
+        expected, came = self._expected.numbers(header.tag), len(header.numbers)
+        if came != (0 if header.nothing else expected):
+            raise Refused("numbers", f"{came} whole numbers, {0 if header.nothing else expected} are expected")
+        if header.bytes:
+            raise Refused("numbers", f"a payload of {header.bytes} bytes beside whole numbers, or in their place")
 
     def _check_length(self, length: int, fields: dict[str, int]) -> None:
         # The data's length follows from which optional fields are there; only the file's own head leaves some play.

@@ -25,6 +25,9 @@ from coterie.node.sums import Packet, StreamInbox, Summed
 from coterie.node.training import RowData, Trainer
 from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Op, Receive, Send, Teach, Train
 
+SOME = 16
+"""Samples to which a neighbour's model must have an answer before it is taken."""
+
 
 class Transport(Protocol):
     """What carries packets between peers."""
@@ -96,8 +99,6 @@ class Node:
             case Merge():
                 await self.work(lambda: self._merge(op))
             case Adopt():
-                if op.packet.architecture != self.trainer.architecture.signature:
-                    raise foreign(self.node)
                 await self.work(lambda: self._adopt(op))
             case Teach():
                 return await self.work(lambda: self._teach(op))
@@ -210,6 +211,11 @@ class Node:
 
     def _adopt(self, op: Adopt) -> None:
         message: Message = op.packet.message
+        alike = op.packet.architecture == self.trainer.architecture.signature
+        if op.turn is not None and not (alike and self._sane(op.packet)):
+            return  # lessons give everyone its own kind back, so this is a neighbour's fault, and nobody ends of that
+        if not alike:
+            raise foreign(self.node)
         self.fresh = True
         self.params.copy_(message["w"])
         if "buffers" in message:
@@ -220,8 +226,12 @@ class Node:
 
     def _teach(self, op: Teach) -> dict[int, Packet]:
         start = time.perf_counter()
-        heard = {sender: (packet.architecture, packet.message) for sender, packet in op.heard.items()}
         packets, lesson = {}, getattr(self.job.protocol, op.lesson)
+        heard = {
+            sender: (packet.architecture, packet.message)
+            for sender, packet in op.heard.items()
+            if self._sane(packet) and ("labels" in packet.message or not lesson.informed)
+        }
         data = self.school.classroom(self.trainer, self.row, self.number, self.notes, op.turn)
         taught = self.school.teach(lesson, self.trainer, self.row, heard, data)
         self.ledger.add("flops", np.array([self.node]), self.school.spent(data, self.job.samples))
@@ -230,6 +240,18 @@ class Node:
             packets[node] = Packet(self.node, architecture, Message(fields, size, self.number))
         self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
         return packets
+
+    def _sane(self, packet: Packet) -> bool:
+        """Whether a model gives finite answers to some of one's own samples: one that does not would spoil others."""
+        message, architecture = packet.message, self.classmates[packet.architecture].architecture
+        labels = message.fields.get("labels", torch.zeros(1))
+        integers = torch.zeros(architecture.integers, dtype=torch.int64)
+        architecture.point(message["w"], message.fields.get("buffers"), integers)
+        architecture.module.eval()
+        some = torch.as_tensor(self.job.roster.train[self.node][:SOME])
+        with torch.no_grad():
+            answers: Tensor = architecture.module(self.job.samples.inputs(some))
+        return finite(answers) and bool((labels >= 0).all()) and float(labels.sum()) < 1.01
 
     classmates: dict[str, Trainer]
     """The trainers of all architectures that the configuration allows, by signature."""

@@ -23,10 +23,10 @@ class Packet:
     architecture: str
     message: Message
 
-    @property
-    def bytes(self) -> int:
+    def bytes(self, half: bool = False) -> int:
+        """What it takes on its way; tensors `half` of that if they travel in 16 bits, whole numbers never."""
         tensors = sum(f.numel() * f.element_size() for f in self.message.fields.values())
-        return tensors + NUMBER * len(self.message.numbers)
+        return tensors // (2 if half else 1) + NUMBER * len(self.message.numbers)
 
 
 class Kept(Heard):

@@ -71,7 +71,7 @@ def code(trainer: Trainer) -> str:
 
 def vocabulary(job: Job, node: Node, rounds: int, half: bool) -> Expected:
     """What neighbours may say: the fields that rule and protocol send, for every architecture of the configuration."""
-    rule, said, always = job.rule, {}, None
+    rule, said, optional = job.rule, {}, set[str]()
     for trainer in node.classmates.values():
         zeros = torch.zeros(trainer.architecture.layout.size)
         variants = [{"w": zeros}] if job.protocol.keeps else []
@@ -80,9 +80,9 @@ def vocabulary(job: Job, node: Node, rounds: int, half: bool) -> Expected:
         for number in (1, rounds):
             me = _me(job, node.node, trainer, number)
             variants.append(rule.send(me, zeros, rule.init(me, zeros)))
-        fields = {name: tensor.numel() for variant in variants for name, tensor in variant.items()}
-        common = set(fields).intersection(*variants)
-        always = common if always is None else always & common
+        spoken = [variant for variant in variants if variant]  # who says nothing sends no fields at all
+        fields = {name: tensor.numel() for variant in spoken for name, tensor in variant.items()}
+        optional |= fields.keys() - set(fields).intersection(*spoken)
         if trainer.architecture.buffers.size:
             fields["buffers"] = trainer.architecture.buffers.size
         said[code(trainer)] = fields
@@ -95,10 +95,10 @@ def vocabulary(job: Job, node: Node, rounds: int, half: bool) -> Expected:
         answer = rule.answer(me, message, RowData(own, node.row))
         answers = {code: {} for code in said}  # other kinds do not answer, and say so
         answers[code(own)] = {name: tensor.numel() for name, tensor in answer.items()}
-    spoken = {name for fields in said.values() for name in fields}
     exercised, told = job.protocol.says(job.samples.shape, job.samples.classes), job.protocol.tells()
     special = {tag: dict.fromkeys(said, exercised.get(tag, {})) for tag in (*told, *exercised)}
-    optional = spoken - (always or set()) | {name for fields in exercised.values() for name in fields} - spoken
+    known = {name for fields in said.values() for name in fields}
+    optional |= {name for fields in exercised.values() for name in fields} - known
     tags = job.protocol.tags
     return Expected(
         architectures=lambda tag: special.get(tag) or (answers if tag.endswith(" answer") else said),

@@ -169,9 +169,15 @@ def _world(settings: Method, seed: int, name: str, numbers: dict[str, int], arch
         degree=graph.degree,
         labels=own.roster.labels.expand(1 + others, -1),
     )
-    shrinks = _gain(own, settings, seed)
-    origin = Origin(seed, key(0, f"peer {name}") >> 1, shrinks)
-    return replace(own, roster=roster, network=Network.still(graph), gains=np.full(1 + others, shrinks), origin=origin)
+    shrinks, identity = _gain(own, settings, seed), key(0, f"peer {name}") >> 1
+    return replace(
+        own,
+        roster=roster,
+        network=Network.still(graph),
+        gains=np.full(1 + others, shrinks),
+        origin=Origin(seed, identity, shrinks),
+        identity=identity,
+    )
 
 
 def _gain(own: Job, settings: Method, seed: int) -> float:
@@ -188,8 +194,8 @@ def _gain(own: Job, settings: Method, seed: int) -> float:
     return gain(own.rule, [known], np.ones(known.nodes))
 
 
-def export(home: Home, path: Path) -> dict[str, str]:
-    """Write the peer's model as plain named tensors; what the file says of itself."""
+def export(home: Home, path: Path, peak: bool = False) -> dict[str, str]:
+    """Write the peer's model, or the `peak` beside it, as plain named tensors; what the file says of itself."""
     found = home.path / RUN / CHECKPOINT
     if not found.exists():
         raise PeerError(
@@ -197,7 +203,7 @@ def export(home: Home, path: Path) -> dict[str, str]:
         )
     about, _, _ = load_checkpoint(found)
     (model,) = Models.read(found, method=about["method"], peer=home.name).values()
-    return model.export(path)
+    return (model.peak if peak else model).export(path)
 
 
 def last_words(home: Path) -> str:

@@ -35,7 +35,7 @@ class Mailroom:
 
     def __init__(self, node: Node, pace: Pace, keep: bool, half: bool = False) -> None:
         self.node, self.pace, self.keep, self.half = node, pace, keep, half
-        self.mailbox = Mailbox(pace.neighbours, pace.rounds, None if keep else node.gathering)
+        self.mailbox = Mailbox(pace.neighbours, pace.rounds, None if keep else node.gathering, half)
         self.changed = asyncio.Event()
         """Set when anything has come, or is known of a neighbour, that may end a wait."""
         self.missed: Callable[[int], None] = lambda sender: None
@@ -147,7 +147,7 @@ class Mailroom:
 
     def _count(self, amount: int) -> None:
         """Count the bytes of what was handed out, as they travelled."""
-        self.node.ledger.totals["received_bytes"][self.node.node] += amount // (2 if self.half else 1)
+        self.node.ledger.totals["received_bytes"][self.node.node] += amount
 
 
 class NewestMailroom(Mailroom):
@@ -188,7 +188,7 @@ class NewestMailroom(Mailroom):
             self._file(noted.sender).unlink()
             behind = max(self.pace.round - packet.message.round, 0)
             self.staleness.append(behind)
-            self._count(packet.bytes)
+            self._count(packet.bytes(self.half))
             if self.keep:
                 kept[packet.sender] = packet
             else:

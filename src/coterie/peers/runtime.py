@@ -149,6 +149,11 @@ class PeerRuntime:
         """The mail room that this peer's rule, protocol and timing ask for."""
         config, rule, protocol = self.config, self.config.job.rule, self.config.job.protocol
         keep, samples = protocol.keeps or rule.answers, config.job.samples
+        if config.timing.mode == "async" and protocol.in_step:
+            name, cure = config.job.roster.protocol.name, "Choose another protocol, or --engine.mode sync."
+            raise ConfigError(
+                f"protocol {name} is for peers in the same round, and cannot run asynchronously", cure=cure
+            )
         arranged = protocol.says(samples.shape, samples.classes) or protocol.tells()
         if config.timing.mode == "async" and (rule.answers or arranged):
             cure = "Choose another method, or --engine.mode sync."

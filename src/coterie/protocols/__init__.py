@@ -150,6 +150,8 @@ class Protocol(ABC):
     room: ClassVar[str] = "protocols"
     keeps: ClassVar[bool] = True
     """Whether it does more with what it receives than merge it: else a peer adds models up as they arrive."""
+    in_step: ClassVar[bool] = False
+    """Whether it is for nodes that are in the same round only, so not for asynchronous peers."""
     judged: ClassVar[Literal["trained", "last"]] = "trained"
     """Whether models are what their training has made of them, or what they are at the end of the round."""
 

@@ -42,7 +42,7 @@ class Gathering(Protocol):
     """
 
     lesson: Lesson
-    judged = "last"
+    judged, in_step = "last", True
 
     def lead(self, place: Place, route: Route, turn: int) -> Round:
         """The aggregator's part."""

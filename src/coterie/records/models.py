@@ -1,7 +1,7 @@
 """The trained models of a job: kept as rows, given back as named tensors or modules."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from safetensors import safe_open
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from coterie import files
 from coterie.errors import RunError
+from coterie.lessons import PEAK
 from coterie.node.description import Description
 from coterie.node.snapshot import Snapshot
 
@@ -26,6 +27,17 @@ class Model:
     integers: Tensor
     about: dict[str, str] = field(default_factory=dict)
     """Whose it is: method, seed, node, round."""
+    kept: Tensor | None = None
+    """The row that a lesson kept beside the present one."""
+
+    @property
+    def peak(self) -> "Model":
+        """The model that a lesson kept beside this one."""
+        if self.kept is None:
+            whose = f"node {self.about['node']}" if "node" in self.about else "the node"
+            cure = "Take the present model: lessons such as mutual keep a peak, once a model comes home from one."
+            raise RunError(f"{whose} has kept no peak", cure=cure)
+        return replace(self, row=self.kept, kept=None, about={**self.about, "kept": PEAK})
 
     def tensors(self) -> dict[str, Tensor]:
         """The model as named tensors, as the state of its module has them."""
@@ -52,11 +64,12 @@ class Models(Mapping[int, Model]):
     @classmethod
     def of(cls, kept: Snapshot, described: Mapping[int, Description], **about: str) -> "Models":
         """The models in a snapshot, whose architectures are described so."""
-        return cls(
-            (node, Model(described[g], rows.matrix[r], rows.integers[r], {**about, "node": str(node)}))
-            for g, rows in kept.rows.items()
-            for r, node in enumerate(rows.nodes.tolist())
-        )
+
+        def model(g: int, r: int, node: int) -> Model:
+            rows, peak = kept.rows[g], kept.notes.get(node, {}).get(PEAK)
+            return Model(described[g], rows.matrix[r], rows.integers[r], {**about, "node": str(node)}, peak)
+
+        return cls((n, model(g, r, n)) for g, rows in kept.rows.items() for r, n in enumerate(rows.nodes.tolist()))
 
     @classmethod
     def read(cls, path: Path, **about: str) -> "Models":
@@ -91,9 +104,10 @@ class Trained:
 
     @classmethod
     def of(cls, state: Mapping[str, Tensor], descriptions: Mapping[int, Description]) -> "Trained":
-        """Copies of the rows in a snapshot, without what only training needs."""
-        kept = ("/nodes", "/matrix", "/integers")
-        return cls({name: t.detach().cpu().clone() for name, t in state.items() if name.endswith(kept)}, descriptions)
+        """Copies of the rows in a snapshot, and of the peaks beside them, without what only training needs."""
+        rows = ("/nodes", "/matrix", "/integers")
+        kept = [n for n in state if n.endswith(rows) or (n.startswith("notes/") and n.endswith(f"/{PEAK}"))]
+        return cls({name: state[name].detach().cpu().clone() for name in kept}, descriptions)
 
     def models(self, **about: str) -> "Models":
         """The models, by node."""
