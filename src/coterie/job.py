@@ -151,6 +151,16 @@ class Roster:
         """Mini-batches that a node computes in a round, unless it stops early."""
         return self.training.batches or (self.training.epochs or 0) * self.per_epoch(node)
 
+    def seen(self, node: int, round: int, batches: int) -> int:
+        """How many samples are in the first so many mini-batches of this node in this round."""
+        own, size, per_epoch = len(self.train[node]), self.training.batch_size, self.per_epoch(node)
+
+        def until(step: int) -> int:
+            return step // per_epoch * own + min(step % per_epoch * size, own) if per_epoch else 0
+
+        start = (round - 1) * self.steps(node)
+        return until(start + batches) - until(start)
+
     def schedule(self, node: int, round: int) -> Iterator[Indices]:
         """The sample indices of each mini-batch of this node in this round (rounds count from 1)."""
         own, size = self.train[node], self.training.batch_size
@@ -224,7 +234,7 @@ class Ledger:
     noted: dict[tuple[str, str | None], np.ndarray] = field(default_factory=dict)
     """(measure, layer) -> a value for each node and, last, for the whole network; NaN where there is none."""
 
-    TOTALS = ("sent_bytes", "received_bytes", "batches", "train_seconds", "merge_seconds", "evaluate_seconds")
+    TOTALS = ("sent_bytes", "received_bytes", "batches", "flops", "train_seconds", "merge_seconds", "evaluate_seconds")
     OTHERS = ("neighbourhood_distance", "consensus_distance", "staleness")
 
     def __post_init__(self) -> None:

@@ -103,7 +103,7 @@ def test_naming_a_rule_by_flag_asks_for_that_method_alone() -> None:
 
 def test_short_names_reach_the_optimiser() -> None:
     chosen = only(Experiment(lr=0.3, momentum=0.7))
-    assert chosen.optimiser == {"name": "sgd", "lr": 0.3, "momentum": 0.7, "weight_decay": 0.0}
+    assert chosen.optimiser == {"name": "sgd", "lr": 0.3, "momentum": 0.7, "weight_decay": 0.0, "prox": 0.0}
     assert chosen.lr is None
     assert chosen.momentum is None
 
@@ -128,6 +128,7 @@ def test_the_latest_word_on_the_learning_rate_wins_however_it_is_spelt(tmp_path:
                 "lr": 0.1,
                 "momentum": 0.7,
                 "weight_decay": 0.0,
+                "prox": 0.0,
             }
 
 

@@ -20,7 +20,7 @@ from coterie.network.graph import Graph, draw
 from coterie.network.mixing import Mixing, own_weights, weighed
 from coterie.network.rewiring import rewire
 from coterie.network.rounds import Network, mean_gain, union
-from coterie.node.architecture import check_scores
+from coterie.node.architecture import architectures, check_scores
 from coterie.partitions import split
 from coterie.parts import Choice
 from coterie.randomness import generator
@@ -158,7 +158,15 @@ def _check_models(roster: Roster, samples: Samples) -> None:
         except ConfigError as error:
             if len(roster.models) == 1:
                 raise
-            raise ConfigError(f"{notation({'name': model.name, **model.settings})}: {error}") from None
+            raise ConfigError(f"{_typed(model)}: {error}") from None
+    for lesson in roster.protocol.make().lessons:
+        made = architectures(roster, samples)
+        lesson.suits({_typed(model): each.layout for model, each in zip(roster.models, made, strict=True)})
+
+
+def _typed(model: Choice) -> str:
+    """A model as one would type it."""
+    return notation({"name": model.name, **model.settings})
 
 
 def _gains(e: Method, job: Job) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ Part = tuple[int, Indices]
 class Dealer:
     """Deals the nodes of a job out to so many workers."""
 
-    def __init__(self, roster: Roster, modes: Sequence[Mode], costs: Sequence[float], workers: int) -> None:
+    def __init__(self, roster: Roster, modes: Sequence[Mode], costs: Sequence[int], workers: int) -> None:
         self.roster, self.modes, self.costs, self.workers = roster, modes, costs, workers
         self.group_of, self.row_of = np.zeros(roster.nodes, np.int64), np.zeros(roster.nodes, np.int64)
         for g, nodes in enumerate(roster.groups):
@@ -46,7 +46,7 @@ class Dealer:
             order = np.argsort(-long, kind="stable")
             size = self._together(g, len(rows))
             pieces = (order[i : i + size] for i in range(0, len(rows), size))
-            chunks += [(self.costs[g] * long[some[0]] * len(some), (g, rows[some])) for some in pieces]
+            chunks += [((1 + self.costs[g]) * long[some[0]] * len(some), (g, rows[some])) for some in pieces]
         load = np.zeros(self.workers)
         dealt: list[dict[int, list[Indices]]] = [{} for _ in range(self.workers)]
         for cost, (g, rows) in sorted(chunks, key=lambda chunk: -chunk[0]):

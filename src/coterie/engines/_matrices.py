@@ -18,6 +18,7 @@ from coterie.initialisers import Origin
 from coterie.job import Indices, Job
 from coterie.node.architecture import Architecture, architectures
 from coterie.node.bundles import NUMBER, Bundle
+from coterie.node.cost import cost
 from coterie.node.description import Description
 from coterie.node.snapshot import Rows
 
@@ -31,8 +32,8 @@ class Models(ABC):
     layouts: list[Layout]
     """Of each architecture."""
     descriptions: list[Description]
-    costs: list[float]
-    """How much there is to compute for a sample, by architecture, in any unit."""
+    costs: list[int]
+    """Floating-point operations of a forward pass for one sample, by architecture."""
 
     @abstractmethod
     def show(self, workers: Workers) -> None:
@@ -94,7 +95,7 @@ class Matrices(Models):
         self.job, self.device = job, job.roster.device
         made = architectures(job.roster, job.samples)
         self.layouts = [architecture.layout for architecture in made]
-        self.costs = [float(max(layout.size, 1)) for layout in self.layouts]
+        self.costs = [cost(model, job.samples).flops for model in job.roster.models]
         about = job.samples.shape, job.samples.answers
         pairs = zip(made, job.roster.models, strict=True)
         self.descriptions = [Description.of(architecture, model, *about) for architecture, model in pairs]

@@ -19,6 +19,7 @@ from coterie.job import Indices, Job, Ledger, diverged, foreign
 from coterie.mail.simulated import Indexed, Mail, RowPacket
 from coterie.mail.traffic import Traffic
 from coterie.node.bundles import NONE, Bundle
+from coterie.node.cost import TRAINING
 from coterie.node.merging import Exchange, HeardBundle
 from coterie.protocols import Adopt, Answer, Exercise, Heard, Merge, Observe, Op, Receive, Send, Teach, Train
 
@@ -174,10 +175,17 @@ class Scheduler:
         for some, (seconds, batches, finite) in ((n, d) for n, d in zip(nodes, done, strict=True) if len(n)):
             self.ledger.add("train_seconds", some, seconds)
             self.ledger.add("batches", some, batches)
+            self.ledger.add("flops", some, self._flops(some, batches))
             if not finite.all():
                 raise diverged(int(some[~finite].min()), self.number)
         self._trained(np.array(who))
         return [None] * len(asked)
+
+    def _flops(self, nodes: Indices, batches: NDArray[np.int64]) -> list[int]:
+        """The floating-point operations of so many mini-batches of these nodes in this round."""
+        roster, costs = self.job.roster, [self.models.costs[g] for g in self.dealer.group_of[nodes]]
+        seen = [roster.seen(n, self.number, b) for n, b in zip(nodes.tolist(), batches.tolist(), strict=True)]
+        return [TRAINING * once * samples for once, samples in zip(costs, seen, strict=True)]
 
     def _protect_all(self, nodes: list[int]) -> None:
         for g, _, rows in self.dealer.by_group(nodes):
@@ -354,8 +362,11 @@ class Scheduler:
         done = [iter(d) for d in self.workers.each("teach", [(t, self.number, threads) for t in tasks], doing)]
         return [self._taught(node, op, *next(done[self.dealer.server_of[node]])) for node, op in asked]
 
-    def _taught(self, node: int, op: Teach, taught: dict[int, Arrays], seconds: float) -> dict[int, RowPacket]:
+    def _taught(
+        self, node: int, op: Teach, taught: dict[int, Arrays], seconds: float, flops: int
+    ) -> dict[int, RowPacket]:
         self.ledger.add("train_seconds", np.array([node]), seconds)
+        self.ledger.add("flops", np.array([node]), flops)
         return {pupil: self._packet(node, pupil, arrays) for pupil, arrays in taught.items()}
 
     def _packet(self, node: int, whose: int, arrays: Arrays) -> RowPacket:
@@ -370,7 +381,7 @@ class Scheduler:
         tasks: list[list[ExerciseTask]] = [[] for _ in range(self.workers.count)]
         for node, op in asked:
             heard = {s: self._page(op.heard[s], pages) for s in op.heard or ()}
-            task = ExerciseTask(*self._row(node), op.name, heard, op.to.tolist())
+            task = ExerciseTask(*self._row(node), op.name, heard, op.to.tolist(), op.trains)
             tasks[self.dealer.server_of[node]].append(task)
         doing = self._doing("an exercise of", self.dealer.served([n for n, _ in asked]))
         done = [iter(d) for d in self.workers.each("exercise", [(t, self.number, self._noting) for t in tasks], doing)]
@@ -389,6 +400,7 @@ class Scheduler:
         self.ledger.add("train_seconds", np.array([node]), done.seconds)
         if op.trains:
             self.ledger.add("batches", np.array([node]), done.batches)
+            self.ledger.add("flops", np.array([node]), done.flops)
             if not done.finite:
                 raise diverged(node, self.number)
         packets = dict.fromkeys(op.to.tolist(), RowPacket(-1, 0, node))

@@ -58,6 +58,7 @@ class ExerciseTask:
     name: str
     heard: dict[int, Page]
     to: list[int]
+    trains: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class Done:
     said: list[tuple[Arrays, list[int]]]
     seconds: float
     batches: int
+    flops: int
     finite: bool
     """Whether the node's parameters still are."""
 
@@ -269,16 +271,19 @@ class Worker:
         student = RowStudent(trainer, task.row, round, heard, notes, task.to, self.school, noting)
         with during(f"exercise {task.name} of", [student.node], round):
             said = [(packed(fields), to) for fields, to in exercise(self.protocol, task.name, student)]
-        return Done(said, time.perf_counter() - start, student.batches, finite(trainer.params[task.row]))
+        seconds, flops = time.perf_counter() - start, student.flops if task.trains else 0
+        return Done(said, seconds, student.batches, flops, finite(trainer.params[task.row]))
 
-    def teach(self, tasks: list[LessonTask], round: int, threads: int) -> list[tuple[dict[int, Arrays], float]]:
-        """Give these lessons, one after the other: what each pupil goes home with, and the seconds that it took.
+    def teach(self, tasks: list[LessonTask], round: int, threads: int) -> list[tuple[dict[int, Arrays], float, int]]:
+        """Give these lessons, one after the other: what each pupil goes home with, and what it cost.
+
+        Costs are seconds and floating-point operations.
 
         Where others have nothing to do meanwhile, as many `threads` are at work here as there are workers.
         """
         return [self._teach(task, round, threads) for task in tasks]
 
-    def _teach(self, task: LessonTask, round: int, threads: int) -> tuple[dict[int, Arrays], float]:
+    def _teach(self, task: LessonTask, round: int, threads: int) -> tuple[dict[int, Arrays], float, int]:
         start, own = time.perf_counter(), self.trainers[task.group]
         node, device = int(own.nodes[task.row]), own.roster.device
         heard = {
@@ -289,7 +294,8 @@ class Worker:
         data = school.classroom(own, task.row, round, self.notes.setdefault(node, {}), task.turn)
         with during("the lesson of", [node], round):
             taught = school.teach(getattr(self.protocol, task.name), own, task.row, heard, data)
-        return {p: packed(fields) for p, (_, fields) in taught.items()}, time.perf_counter() - start
+        home = {p: packed(fields) for p, (_, fields) in taught.items()}
+        return home, time.perf_counter() - start, school.spent(data, own.samples)
 
     def _message(self, page: Page, device: str) -> Message:
         fields, size, number = page

@@ -86,10 +86,7 @@ def _layout(named: list[tuple[str, nn.Parameter]] | list[tuple[str, Tensor]]) ->
 
 def architectures(roster: Roster, samples: Samples) -> list[Architecture]:
     """One module per model of the job, in this process."""
-    made = [architecture(model, samples, roster.device) for model in roster.models]
-    for lesson in roster.protocol.make().lessons:
-        lesson.suits({one.signature: one.layout for one in made})
-    return made
+    return [architecture(model, samples, roster.device) for model in roster.models]
 
 
 def architecture(model: Choice, samples: Samples, device: str) -> Architecture:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -11,6 +11,9 @@ from coterie.datasets import each
 from coterie.job import Samples
 from coterie.node.architecture import architecture
 from coterie.parts import Choice
+
+TRAINING = 3
+"""Passes that training on a sample costs, in units of a forward pass: the backward one is taken for two."""
 
 
 class Cost(NamedTuple):
@@ -30,20 +33,27 @@ def cost(model: Choice, samples: Samples) -> Cost:
     """The cost of one sample of these with this model."""
     about = repr(model), samples.kind
     if about not in _known:
-        module = architecture(model, samples, "cpu").module.eval()
-        x = each(samples.inputs(torch.zeros(1, dtype=torch.int64)), Tensor.cpu)
-        kept: dict[int, int] = {}
-        own = {p.untyped_storage().data_ptr() for p in (*module.parameters(), *module.buffers())}
-
-        def keep(tensor: Tensor) -> Tensor:
-            storage = tensor.untyped_storage()  # what several layers keep, or keep views of, is there once
-            if storage.data_ptr() not in own:
-                kept[storage.data_ptr()] = storage.nbytes()
-            return tensor.detach()  # the tensor itself would hold its own history, and never be freed
-
-        with torch.random.fork_rng(devices=[]), saved_tensors_hooks(keep, lambda tensor: tensor):
-            with FlopCounterMode(display=False) as counter:
-                outputs = module(x)  # held until the counts are read: memory that is freed may be used again
-            _known[about] = Cost(counter.get_total_flops(), sum(kept.values()))
-            del outputs
+        _known[about] = measured(architecture(model, samples, "cpu").module, samples)
     return _known[about]
+
+
+def measured(module: nn.Module, samples: Samples) -> Cost:
+    """The cost of one sample of these with this module."""
+    module.eval()
+    own = {p.untyped_storage().data_ptr() for p in (*module.parameters(), *module.buffers())}
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    x = each(samples.inputs(torch.zeros(1, dtype=torch.int64)), lambda t: t.to(device))
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()  # what several layers keep, or keep views of, is there once
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor.detach()  # the tensor itself would hold its own history, and never be freed
+
+    with torch.random.fork_rng(devices=[]), saved_tensors_hooks(keep, lambda tensor: tensor):
+        with FlopCounterMode(display=False) as counter:
+            outputs = module(x)  # held until the counts are read: memory that is freed may be used again
+        found = Cost(counter.get_total_flops(), sum(kept.values()))
+        del outputs
+    return found

@@ -16,6 +16,7 @@ from coterie.job import Indices, Job, Ledger, diverged, foreign
 from coterie.lessons import PEAK, Home, Lesson
 from coterie.node.architecture import architectures
 from coterie.node.buffers import BufferPool
+from coterie.node.cost import TRAINING
 from coterie.node.evaluation import lent, score
 from coterie.node.measures import Steps, layers, spread
 from coterie.node.snapshot import Rows, Snapshot
@@ -123,10 +124,12 @@ class Node:
         self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
         if steps:
             steps.after_training(self.params)
-        self._trained(batches)
+        once = self.school.flops(self.trainer.architecture.signature, self.job.samples)
+        self._trained(batches, TRAINING * once * self.job.roster.seen(self.node, self.number, batches))
 
-    def _trained(self, batches: int) -> None:
+    def _trained(self, batches: int, flops: int) -> None:
         self.ledger.add("batches", np.array([self.node]), batches)
+        self.ledger.add("flops", np.array([self.node]), flops)
         if not finite(self.params):
             raise diverged(self.node, self.number)
         self.fresh = True
@@ -144,7 +147,7 @@ class Node:
             packets |= dict.fromkeys(to, Packet(self.node, own, Message(fields, size, self.number)))
         self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
         if op.trains:
-            self._trained(student.batches)
+            self._trained(student.batches, student.flops)
         return packets
 
     def _message(self, model: bool = False) -> Message:
@@ -221,6 +224,7 @@ class Node:
         packets, lesson = {}, getattr(self.job.protocol, op.lesson)
         data = self.school.classroom(self.trainer, self.row, self.number, self.notes, op.turn)
         taught = self.school.teach(lesson, self.trainer, self.row, heard, data)
+        self.ledger.add("flops", np.array([self.node]), self.school.spent(data, self.job.samples))
         for node, (architecture, fields) in taught.items():
             size = heard[node][1].size if node in heard else self.trainer.me(self.row, 0).size
             packets[node] = Packet(self.node, architecture, Message(fields, size, self.number))

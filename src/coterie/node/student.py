@@ -1,5 +1,6 @@
 """What lessons of a node and exercises of its protocol see and do, in the process where the node's model is."""
 
+import functools
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,8 +12,10 @@ from coterie.contract import Fields, Message
 from coterie.datasets import Inputs
 from coterie.initialisers import Origin
 from coterie.initialisers.default import default
+from coterie.job import Samples
 from coterie.lessons import Classroom, Lesson, Loss, Pupil, Said
 from coterie.node.architecture import Architecture, build
+from coterie.node.cost import TRAINING, measured
 from coterie.node.measures import Steps
 from coterie.node.together import Together
 from coterie.node.training import Trainer
@@ -28,6 +31,19 @@ class Schoolhouse:
     """How many models may learn at a time."""
     stacked: Collection[str] = ()
     """The signatures of architectures whose models learn faster stacked than one after the other."""
+    costs: dict[str, int] = field(default_factory=dict)
+    """Signature -> floating-point operations of a forward pass for one sample, as far as they were asked for."""
+
+    def flops(self, signature: str, samples: Samples) -> int:
+        """The floating-point operations of a forward pass for one sample."""
+        if signature not in self.costs:
+            self.costs[signature] = measured(self.architectures[signature].module, samples).flops
+        return self.costs[signature]
+
+    def spent(self, data: Classroom, samples: Samples) -> int:
+        """The floating-point operations of all that was learnt in a classroom."""
+        assert isinstance(data.learn, Together)
+        return sum(count * self.flops(signature, samples) for signature, count in data.learn.passes.items())
 
     def pupil(self, signature: str, params: Tensor, size: float, labels: Tensor | None = None) -> Pupil:
         """A model, of a node with so many samples, as lessons and exercises see it."""
@@ -85,7 +101,7 @@ class RowStudent:
         self.node, self.seed = int(trainer.nodes[row]), trainer.roster.seed
         self.classes, self.shape = trainer.samples.classes, trainer.samples.shape
 
-    @property
+    @functools.cached_property
     def data(self) -> Classroom:
         return self.school.classroom(self.trainer, self.row, self.round, self.notes)
 
@@ -105,6 +121,13 @@ class RowStudent:
             made.read(row, torch.zeros(made.integers, dtype=torch.int64, device=roster.device))
             self.notes[note] = row
         return self.school.pupil(made.signature, self.notes[note], float(self.trainer.me(self.row, 0).size))
+
+    @property
+    def flops(self) -> int:
+        """The floating-point operations of what it has trained and learnt so far."""
+        samples, trained = self.trainer.samples, self.trainer.roster.seen(self.node, self.round, self.batches)
+        own = TRAINING * trained * self.school.flops(self.trainer.architecture.signature, samples)
+        return own + self.school.spent(self.data, samples)
 
     def look(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         self.trainer.point(self.row)

@@ -4,7 +4,7 @@ import contextlib
 import copy
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch.func import vmap
 from coterie.datasets import Inputs
 from coterie.lessons import Losses, Pupil
 from coterie.node.architecture import Architecture
+from coterie.node.cost import TRAINING
 from coterie.node.training import Trainer
 from coterie.optimisers import Optimiser
 from coterie.randomness import generator, key
@@ -29,7 +30,7 @@ class _Single:
 
     def __init__(self, architecture: Architecture, optimiser: Optimiser, row: Tensor) -> None:
         layout = architecture.layout
-        self.optimiser = optimiser
+        self.signature, self.optimiser = architecture.signature, optimiser
         self.rows = row.clone().unsqueeze(0)
         mine = Architecture(architecture.name, copy.deepcopy(architecture.module), row.device)
         integers = torch.zeros(mine.integers, dtype=torch.int64, device=row.device)
@@ -63,6 +64,7 @@ class _Stack:
 
     def __init__(self, architecture: Architecture, optimiser: Optimiser, rows: Tensor) -> None:
         self.architecture, self.optimiser, self.rows = architecture, optimiser, rows
+        self.signature = architecture.signature
         self.slots = {slot: torch.zeros_like(rows) for slot in optimiser.slots}
         self.leaf = rows.detach().requires_grad_()
         architecture.module.train()
@@ -93,6 +95,8 @@ class Together:
     """How many models may be at work at a time."""
     stacked: Collection[str] = ()
     """The signatures of architectures whose models learn faster stacked than one after the other."""
+    passes: dict[str, int] = field(default_factory=dict)
+    """Signature -> how many times a sample has passed forward through such a model; a backward pass counts for two."""
 
     def __call__(
         self, pupils: Mapping[int, Pupil], losses: Losses, epochs: int, learners: Collection[int] | None = None
@@ -107,6 +111,10 @@ class Together:
         with _hands(1 if any(u.draws for u in course.units) else min(self.threads, len(units))) as each:
             for count, (x, y) in enumerate(self._batches(epochs), 1):
                 course.step(x, y, losses, count, each)
+                for nodes, unit in units:
+                    learns = not wanted.isdisjoint(nodes)
+                    times = (TRAINING + course.large if learns else 1) * len(nodes) * len(y)
+                    self.passes[unit.signature] = self.passes.get(unit.signature, 0) + times
         found = {n: row for nodes, unit in units for n, row in zip(nodes, unit.rows, strict=True)}
         return {n: found[n] for n in pupils if n in wanted}
 

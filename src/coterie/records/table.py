@@ -19,7 +19,7 @@ MEASURED = "measures.parquet"
 
 
 KEYS = ("method", "seed", "round", "node")
-WHOLE = ("seed", "round", "node", "sent_bytes", "received_bytes", "batches")
+WHOLE = ("seed", "round", "node", "sent_bytes", "received_bytes", "batches", "flops")
 """Columns of whole numbers."""
 
 
