@@ -34,6 +34,7 @@ def made_up(exhibit: Exhibit, accuracy: Callable[[str, str, int], float]) -> Res
                 **dict.fromkeys(columns, 0.1 * r * (accuracy(run, m, n) + 0.01 * s)),
                 "sent_bytes": 100 * r,
                 "received_bytes": 200 * r,
+                "flops": int(5e9 * r),
             }
             for m in e.resolved
             for s in range(3)
@@ -76,6 +77,16 @@ def test_rounds_to_fedavg_s_accuracy_are_those_of_the_same_seed(tmp_path: Path) 
     rounds = study("smoke")["table 8a"]
     (sheet,) = sheets(rounds, made_up(rounds, lambda run, method, node: 0.8 if method == "dfml" else 0.4), tmp_path)
     assert [row[1:4] for row in sheet.rows] == [["5", "3", "3"]] * 2 + [["10", "5.67", "5.67"]] * 2
+
+
+def test_costs_are_told_by_round_and_until_a_level(tmp_path: Path) -> None:
+    cost = study("smoke")["table cost"]
+    found = made_up(cost, lambda run, method, node: 0.9 if method == "dfml" else 0.4)
+    a_round, sent, operations, *_ = sheets(cost, found, tmp_path)
+    assert a_round.rows[0] == ["DFML", "100 B", "200 B", "5 G"]
+    goal = sent.headings.index("100 %")
+    assert [row[goal] for row in (sent.rows[0], operations.rows[0])] == ["500 B", "25 G"]  # 0.41, in round 5 of 10
+    assert [row[-1] for row in (sent.rows[1], operations.rows[1])] == ["1.0 kB", "50 G"]
 
 
 def test_every_method_is_what_it_is_called() -> None:

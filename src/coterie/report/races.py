@@ -5,6 +5,7 @@ A paper's own numbers can stand beside them.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -109,24 +110,36 @@ def bytes_sheet(
     title: str, records: pl.DataFrame, names: Mapping[str, str], levels: Sequence[float], goal: Goal
 ) -> Sheet:
     """Bytes that a node has sent by the time the mean accuracy reaches each level times the goal."""
-    sent = per_seed(records, "sent_bytes").rename({"value": "sent"})
+    note = "Bytes of the round itself are counted; those of estimating a gain by gossip are not."
+    sheet = spent_sheet(title, records, names, levels, goal, "sent_bytes", humanise)
+    return replace(sheet, notes=[*sheet.notes, note])
+
+
+def spent_sheet(
+    title: str,
+    records: pl.DataFrame,
+    names: Mapping[str, str],
+    levels: Sequence[float],
+    goal: Goal,
+    column: str,
+    shown: Callable[[float], str],
+) -> Sheet:
+    """What a node has spent, a column of totals, by the time the mean accuracy reaches each level times the goal."""
+    spent = per_seed(records, column).rename({"value": "spent"}).drop_nulls("spent")
 
     def cell(curves: pl.DataFrame, level: float) -> str:
-        joined = curves.join(sent, on=["method", "seed", "round"])
+        joined = curves.join(spent, on=["method", "seed", "round"])
         reached = joined.filter(pl.col("value") >= level).sort("round").group_by("seed").first()
         count, seeds = reached.height, curves["seed"].n_unique()
         if not count:
             return NEVER
-        return humanise(mean_ci(reached["sent"]).mean) + ("" if count == seeds else f" ({count}/{seeds})")
+        return shown(mean_ci(reached["spent"]).mean) + ("" if count == seeds else f" ({count}/{seeds})")
 
     sheet = _until(title, records, names, levels, goal, {}, cell)
-    ends = last_round(complete(sent))
-    whole = {name: mean_ci(ends.filter(pl.col("method") == m)["sent"]).mean for m, name in names.items()}
-    return Sheet(
-        title,
-        [*sheet.headings, "whole run"],
-        [[*row, humanise(whole[row[0]])] for row in sheet.rows],
-        [*sheet.notes, "Bytes of the round itself are counted; those of estimating a gain by gossip are not."],
+    ends = last_round(complete(spent))
+    whole = {name: mean_ci(ends.filter(pl.col("method") == m)["spent"]).mean for m, name in names.items()}
+    return replace(
+        sheet, headings=[*sheet.headings, "whole run"], rows=[[*row, shown(whole[row[0]])] for row in sheet.rows]
     )
 
 

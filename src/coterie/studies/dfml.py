@@ -1,5 +1,6 @@
 """Tables and figures of the mutual-learning paper: models of any architecture that teach each other (DFML)."""
 
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from coterie.config.configuration import Configuration
 from coterie.config.spread import notation
 from coterie.report.claims import verdicts_sheet
 from coterie.report.panels import DASHED, Line, Panel, draw_panels, line, shade
-from coterie.report.races import bytes_sheet, of_reference
+from coterie.report.races import bytes_sheet, of_reference, spent_sheet
 from coterie.report.sheets import Sheet
 from coterie.report.statistics import characteristic_time, complete, mean_ci, per_seed
 from coterie.report.tables import NEVER, UNKNOWN, humanise
@@ -334,32 +335,38 @@ def _heterogeneity(size: Size) -> Exhibit:
     return Exhibit("what differing architectures and data cost", show, runs, size.scaled)
 
 
-COSTS = {"sent_bytes": "sent", "received_bytes": "received", "flops": "operations"}
-"""Columns of what rounds cost, as far as the records have them."""
-
-
 def _cost(size: Size, runs: Mapping[str, Configuration]) -> Exhibit:
     names = {m: NAMES[m] for m in ("dfml", *RIVALS["h2"])}
+    columns = {"sent_bytes": "sent", "received_bytes": "received", "flops": "operations"}
 
     def show(found: Results, folder: Path) -> list[Shown]:
         shown: list[Shown] = []
         for run, records in found.records.items():
-            there = {c: name for c, name in COSTS.items() if c in records.columns}
+            there = [c for c in columns if c in records.columns]
             rows = [[name, *(_each_round(records, m, column) for column in there)] for m, name in names.items()]
-            shown.append(Sheet(f"{run}: a node in a round, on average", ["method", *there.values()], rows))
-            goal = of_reference("dec-fedavg")
-            title = f"{run}: sent by a node until a share of decentralised FedAvg's last accuracy"
-            shown.append(bytes_sheet(title, records, names, (0.8, 1.0, 1.2), goal))
+            shown.append(Sheet(f"{run}: a node in a round", ["method", *(columns[c] for c in there)], rows))
+            goal, share = of_reference("dec-fedavg"), "a share of decentralised FedAvg's last accuracy"
+            shown.append(bytes_sheet(f"{run}: sent by a node until {share}", records, names, SHARES, goal))
+            if "flops" in there:
+                title = f"{run}: operations of a node until {share}"
+                shown.append(spent_sheet(title, records, names, SHARES, goal, "flops", _operations))
         return shown
 
     return Exhibit("what a round costs, and what an accuracy costs", show, runs, size.scaled)
 
 
+SHARES = (0.8, 1.0, 1.2)
+
+
+def _operations(count: float) -> str:
+    return UNKNOWN if math.isnan(count) else f"{count / 1e9:.3g} G"
+
+
 def _each_round(records: pl.DataFrame, method: str, column: str) -> str:
-    """What a node has of a total, divided by the rounds; bytes in their units."""
+    """What a node has of a total, divided by the rounds."""
     mine = complete(records.filter(pl.col("method") == method))
     if mine.is_empty():
         return UNKNOWN
     last = mine.filter(pl.col("round") == pl.col("round").max())
     mean = mean_ci(per_seed(last, column)["value"]).mean / last["round"][0]
-    return humanise(mean) if column.endswith("bytes") else f"{mean:.3g}"
+    return humanise(mean) if column.endswith("bytes") else _operations(mean)
