@@ -93,10 +93,13 @@ class Lesson(ABC):
     """What an aggregator does to the models it was handed: a frozen dataclass whose fields are the settings."""
 
     room: ClassVar[str] = "lessons"
-    keeps: bool = False
-    """Whether nodes keep something of the models that come home (`home`)."""
     informed: bool = False
     """Whether models come with the label shares of their nodes' data (`Pupil.labels`)."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether nodes keep something of the models that come home (`home`)."""
+        return False
 
     @abstractmethod
     def teach(self, pupils: dict[int, Pupil], data: Classroom) -> dict[int, Tensor]:

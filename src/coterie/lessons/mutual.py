@@ -55,7 +55,7 @@ class Mutual(Lesson):
         return Schedule(self.schedule, self.low, self.high, self.period, self.growth)
 
     @property
-    def keeps(self) -> bool:  # type: ignore[override]
+    def keeps(self) -> bool:
         return self.peaks != "none"
 
     def teach(self, pupils: dict[int, Pupil], data: Classroom) -> dict[int, Tensor]:

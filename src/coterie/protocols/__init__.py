@@ -148,19 +148,26 @@ class Protocol(ABC):
     """Who trains, sends and merges when: a frozen dataclass whose fields are the settings."""
 
     room: ClassVar[str] = "protocols"
-    tags: ClassVar[tuple[str, ...] | None] = None
-    """All tags it uses, if it says so: a peer then takes nothing else in."""
     keeps: ClassVar[bool] = True
     """Whether it does more with what it receives than merge it: else a peer adds models up as they arrive."""
-    local: bool = False
-    """Whether the numbers of nodes are names of one's neighbours and no more: then peers that know nobody else can
-    follow it, too."""
     judged: ClassVar[Literal["trained", "last"]] = "trained"
     """Whether models are what their training has made of them, or what they are at the end of the round."""
 
     @abstractmethod
     def round(self, place: Place, rule: Rule, merge_first: bool) -> Round:
         """What one node does in one round."""
+
+    @property
+    def tags(self) -> tuple[str, ...] | None:
+        """All tags it uses, if it says so: a peer then takes nothing else in."""
+        return None
+
+    @property
+    def local(self) -> bool:
+        """Whether the numbers of nodes are names of one's neighbours and no more: then peers that know nobody else can
+        follow it, too.
+        """
+        return False
 
     def says(self, shape: Any, classes: int) -> dict[str, dict[str, int]]:
         """For each tag under which exercises speak, every field that can occur, with its number of elements.
