@@ -30,6 +30,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     "loop": {"name": "local", "workers": 1, "mode": "loop"},
     "stack": {"name": "local", "workers": 1, "mode": "stack", "chunk": 100},
     "workers": {"name": "local", "workers": 2, "mode": "stack", "chunk": 2},
+    "two": {"name": "local", "workers": 2, "mode": "loop"},
     "auto": {"name": "local", "workers": 1},
 }
 
@@ -46,7 +47,15 @@ SMALL: dict[str, Any] = {
 }
 """Six nodes with some tens of digits each, unlike in number and in kind."""
 
-LIGHT: dict[str, dict[str, Any]] = {"desa": {"name": "desa", "ipc": 2, "steps": 3, "width": 4}}
+SHORT = {"name": "mutual", "epochs": 1, "period": 2}
+"""A lesson that is over soon, and at the height of its cycle in every other turn."""
+
+LIGHT: dict[str, dict[str, Any]] = {
+    "desa": {"name": "desa", "ipc": 2, "steps": 3, "width": 4},
+    "wandering": {"name": "wandering", "lesson": SHORT, "patience": 3},
+    "meetings": {"name": "meetings", "lesson": SHORT},
+    "fml": {"name": "fml", "meme": {"name": "mlp", "sizes": [6]}, "patience": 3},
+}
 """Protocols that do more than a test can wait for, with less to do."""
 
 
@@ -69,6 +78,8 @@ class Outcome:
     integers: dict[int, Tensor]
     state: dict[str, dict[int, Tensor]]
     ledger: dict[str, np.ndarray]
+    counters: dict[int, dict[str, int]]
+    notes: dict[int, dict[str, Tensor]]
     plan: dict[str, Any]
     job: Job
 
@@ -131,13 +142,15 @@ def outcome(running: Session, the_job: Job) -> Outcome:
 def brought_together(found: Iterable[dict[str, Tensor]], plan: dict[str, Any], the_job: Job) -> Outcome:
     """What came of a run, from the snapshots of all of its nodes."""
     nodes = the_job.roster.nodes
-    come = Outcome({}, {}, {}, {}, plan, the_job)
+    come = Outcome({}, {}, {}, {}, {}, {}, plan, the_job)
     for kept in (Snapshot.read({k: v.clone() for k, v in tensors.items()}) for tensors in found):
         for rows in kept.rows.values():
             for r, node in enumerate(rows.nodes.tolist()):
                 come.models[node], come.integers[node] = rows.matrix[r], rows.integers[r]
                 for name, value in rows.state.items():
                     come.state.setdefault(name, {})[node] = value[r]
+        come.counters |= {node: counts for node, counts in kept.counters.items() if counts}
+        come.notes |= {node: noted for node, noted in kept.notes.items() if noted}
         for name, values in kept.ledger.items():
             come.ledger.setdefault(name, np.full(nodes, np.nan))[kept.nodes] = values
     return come
@@ -157,8 +170,15 @@ def agree(a: Outcome, b: Outcome, tolerance: float = 1e-4) -> None:
     for name, values in a.state.items():
         for node, value in values.items():
             torch.testing.assert_close(value, b.state[name][node], rtol=tolerance, atol=tolerance)
+    assert a.counters == b.counters
+    assert {n: noted.keys() for n, noted in a.notes.items()} == {n: noted.keys() for n, noted in b.notes.items()}
+    for node, noted in a.notes.items():
+        for name, note in noted.items():
+            torch.testing.assert_close(note, b.notes[node][name], rtol=tolerance, atol=tolerance)
     here = b.job.members(1_000_000)  # who has left may have been measured before, or not
-    judged = [n for n in a.ledger if n.startswith(("test_", "validation_", "merged_")) and not n.endswith("_f1")]
+    judged = [
+        n for n in a.ledger if n.startswith(("test_", "validation_", "merged_", "peak_")) and not n.endswith("_f1")
+    ]
     close = [n for n in judged if n.endswith("_accuracy")]
     for name in (n for n in judged if n not in close):
         one, other = a.ledger[name][here], b.ledger[name][here]

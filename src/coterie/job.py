@@ -233,6 +233,8 @@ class Ledger:
     latest: dict[str, np.ndarray] = field(default_factory=dict)
     noted: dict[tuple[str, str | None], np.ndarray] = field(default_factory=dict)
     """(measure, layer) -> a value for each node and, last, for the whole network; NaN where there is none."""
+    changed: NDArray[np.bool_] = field(init=False)
+    """Whose model is another one since it was last measured."""
 
     TOTALS = ("sent_bytes", "received_bytes", "batches", "flops", "train_seconds", "merge_seconds", "evaluate_seconds")
     OTHERS = ("neighbourhood_distance", "consensus_distance", "staleness")
@@ -240,6 +242,7 @@ class Ledger:
     def __post_init__(self) -> None:
         self.totals = {name: np.zeros(self.nodes) for name in self.TOTALS}
         self.latest = {name: np.full(self.nodes, np.nan) for name in (*columns(self.metrics), *self.OTHERS)}
+        self.changed = np.ones(self.nodes, np.bool_)
 
     def judge(self, nodes: Indices, scores: Mapping[str, np.ndarray]) -> None:
         """Write down how these nodes' models were judged: a column's name -> a number for each."""

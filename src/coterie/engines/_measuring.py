@@ -22,12 +22,15 @@ class Measuring:
         """A round begins that will be measured."""
         self.gauges.begin(round)
 
-    def judge(self, nodes: Indices, round: int) -> None:
+    def judge(self, nodes: Indices) -> None:
         """Judge the models of these nodes as they are now, on the test samples and on their own validation data."""
         self._judge(nodes, "test")
         self.ledger.expect(nodes)
         if any(len(self.job.roster.validation[n]) for n in nodes):
             self._judge(nodes, "validation")
+
+    def place(self, nodes: Indices, round: int) -> None:
+        """Take the measures of these nodes' models as they are now that are not of samples."""
         for g, _, rows in self.dealer.by_group(nodes.tolist()):
             self._place(g, rows, round)
             self.gauges.trained(g, rows)

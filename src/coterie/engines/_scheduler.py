@@ -33,8 +33,6 @@ class Scheduler:
         self.measuring = Measuring(job, models, workers, dealer, self.ledger)
         self.counters: list[dict[str, int]] = [{} for _ in range(job.roster.nodes)]
         """The protocol's integers at each node, kept from round to round."""
-        self._changed = np.ones(job.roster.nodes, bool)
-        """Whose model is another one since it was last measured."""
         self._judged = np.zeros(job.roster.nodes, bool)
         """Whose model was judged after its training in this round."""
         self.number, self.evaluating = 0, True
@@ -133,19 +131,22 @@ class Scheduler:
 
     # Measuring.
 
-    def _measure(self, nodes: Indices) -> None:
+    def _measure(self, nodes: Indices, placed: Indices | None = None) -> None:
+        """Judge the models of these nodes, and take the distances of the same, or of those who are to be `placed`."""
         start = time.perf_counter()
-        self.measuring.judge(nodes, self.number)
-        self._changed[nodes] = False
+        self.measuring.judge(nodes)
+        self.measuring.place(nodes if placed is None else placed, self.number)
+        self.ledger.changed[nodes] = False
         self._bill("evaluate_seconds", nodes, start)
 
     def _measure_end(self) -> None:
         """Judge once more what was merged, and for the first time what was not judged after its training."""
-        start, last = time.perf_counter(), self.job.protocol.judged == "last"
-        left = np.flatnonzero(self._changed & self.job.members(self.number))
+        start, here = time.perf_counter(), self.job.members(self.number)
+        left = np.flatnonzero(self.ledger.changed & here)
+        last = self.job.protocol.judged == "last"
         fresh = left if last else left[~self._judged[left]]
-        if len(fresh):
-            self._measure(fresh)
+        if len(fresh):  # who has not moved may be further from those who have
+            self._measure(fresh, np.flatnonzero(here) if last else None)
         if len(merged := np.setdiff1d(left, fresh)):
             self.measuring.merged(merged)
             self._bill("evaluate_seconds", merged, start)
@@ -184,7 +185,7 @@ class Scheduler:
             self._protect(g, rows)
 
     def _trained(self, nodes: Indices) -> None:
-        self._changed[nodes] = True
+        self.ledger.changed[nodes] = True
         if self.evaluating and self.job.protocol.judged == "trained":
             self._judged[nodes] = True
             self._measure(nodes)
@@ -261,7 +262,7 @@ class Scheduler:
             self.workers.all("merge", g, exchange, doing=doing)
             if self.models.settles(g):
                 self.workers.all("settle", g, exchange, doing=doing)
-            self._changed[nodes] = True
+            self.ledger.changed[nodes] = True
         self.mail.open[used] = False
         self._bill("merge_seconds", np.array([n for n, _ in asked]), start)
         return [None] * len(asked)
@@ -295,7 +296,7 @@ class Scheduler:
                 raise foreign(node)
             self._protect(g, np.array([row]))
             self.models.adopt(g, row, bundle, op.packet.row)
-            self._changed[node] = True
+            self.ledger.changed[node] = True
         self._bring_home(asked)
         return [None] * len(asked)
 

@@ -1,6 +1,7 @@
-"""How many hops a network is across."""
+"""How many hops a network is across, and nodes are apart."""
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array, eye_array
 from scipy.sparse.csgraph import dijkstra
 
@@ -36,7 +37,11 @@ def _sweeps(matrix: csr_array[np.float64]) -> int:
     """The longest of four searches, each from the end of the last."""
     start, hops = int(np.argmin(np.diff(matrix.indptr))), 0
     for _ in range(4):
-        # against the arcs, if they are directed: the diameter is the same
-        distance = dijkstra(matrix, indices=[start], unweighted=True)
+        distance = distances(matrix, start)  # against the arcs, if they are directed: the diameter is the same
         hops, start = max(hops, int(distance.max())), int(distance.argmax())
     return hops
+
+
+def distances(matrix: csr_array[np.float64], start: int) -> NDArray[np.float64]:
+    """How many hops each node is away from one, from row to column; infinitely many where there is no way."""
+    return np.asarray(dijkstra(matrix, indices=[start], unweighted=True)[0], np.float64)

@@ -51,8 +51,6 @@ class Node:
         """The protocol's integers at this node, kept from round to round."""
         self.steps = Steps.beside(self.params) if "steps" in job.measures else None
         self.notes: dict[str, Tensor] = {}
-        self.fresh = True
-        """Whether the model has changed since it was last judged."""
         self.pool = BufferPool()
         """Where the sums get their memory; a node that is alone in its process keeps it from round to round."""
 
@@ -133,7 +131,7 @@ class Node:
         self.ledger.add("flops", np.array([self.node]), flops)
         if not finite(self.params):
             raise diverged(self.node, self.number)
-        self.fresh = True
+        self.ledger.changed[self.node] = True
         if self.evaluating and self.job.protocol.judged == "trained":
             self.score()
 
@@ -195,7 +193,7 @@ class Node:
         mine = Message(rule.send(me, self.params, self.state), me.size, self.number)
         params, self.state = rule.merge(me, self.params.clone(), self.state, StreamInbox(rule, mine, heard))
         self.params.copy_(params)
-        self.fresh = True
+        self.ledger.changed[self.node] = True
         if self.trainer.buffers.shape[1]:
             own = self.trainer.buffers[self.row]
             own.copy_(heard.buffers.merged("buffers", Term(own, me.size), True, heard.own))
@@ -216,7 +214,7 @@ class Node:
             return  # lessons give everyone its own kind back, so this is a neighbour's fault, and nobody ends of that
         if not alike:
             raise foreign(self.node)
-        self.fresh = True
+        self.ledger.changed[self.node] = True
         self.params.copy_(message["w"])
         if "buffers" in message:
             self.trainer.buffers[self.row] = message["buffers"]
@@ -263,7 +261,7 @@ class Node:
         if self.job.protocol.judged == "trained":
             self.score(merged=True)
             return
-        if self.fresh:
+        if self.ledger.changed[self.node]:
             self.score()
         self._gauge(merged=True)
 
@@ -272,7 +270,7 @@ class Node:
         start, mine, row = time.perf_counter(), np.array([self.node]), np.array([self.row])
         self.ledger.judge(mine, score(self.trainer, row, "merged" if merged else "test", self.job.test))
         if not merged:
-            self.fresh = False
+            self.ledger.changed[self.node] = False
             self.ledger.expect(mine)
             if len(self.job.roster.validation[self.node]):
                 self.ledger.judge(mine, score(self.trainer, row, "validation", self.job.test))

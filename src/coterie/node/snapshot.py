@@ -9,6 +9,9 @@ from torch import Tensor
 from coterie.contract import State
 from coterie.job import Indices, Ledger
 
+CHANGED = "changed"
+"""Beside what models are worth: whether they are still those that were judged."""
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -45,10 +48,8 @@ class Snapshot:
         cls, rows: dict[int, Rows], counters: dict[int, dict[str, int]], notes: dict[int, State], ledger: Ledger
     ) -> "Snapshot":
         """The present state of these rows."""
-        made = cls(rows, counters, notes)
-        return cls(
-            rows, counters, notes, {name: kept[made.nodes] for name, kept in (ledger.totals | ledger.latest).items()}
-        )
+        nodes, books = cls(rows).nodes, ledger.totals | ledger.latest | {CHANGED: ledger.changed}
+        return cls(rows, counters, notes, {name: kept[nodes] for name, kept in books.items()})
 
     def tensors(self) -> dict[str, Tensor]:
         """The snapshot as named tensors, some of which may be live."""
@@ -82,7 +83,7 @@ class Snapshot:
     def restore(self, ledger: Ledger) -> None:
         """Write what these nodes have cost back into a ledger."""
         for name, values in self.ledger.items():
-            book = ledger.totals if name in ledger.totals else ledger.latest
+            book = ledger.totals if name in ledger.totals else ledger.latest | {CHANGED: ledger.changed}
             book[name][self.nodes] = values
 
 

@@ -159,13 +159,6 @@ class Protocol(ABC):
     def round(self, place: Place, rule: Rule, merge_first: bool) -> Round:
         """What one node does in one round."""
 
-    def says(self, shape: Any, classes: int) -> dict[str, dict[str, int]]:
-        """For each tag under which exercises speak, every field that can occur, with its number of elements.
-
-        `shape` is that of one sample, or a dict or tuple of such; `classes` is 0 where targets are no class labels.
-        """
-        return {}
-
     @property
     def tags(self) -> tuple[str, ...] | None:
         """All tags it uses, if it says so: a peer then takes nothing else in."""
@@ -173,11 +166,17 @@ class Protocol(ABC):
 
     @property
     def local(self) -> bool:
-        """Whether the numbers of nodes are names of one's neighbours and no more.
-
-        Then peers that know nobody else can follow it, too.
+        """Whether the numbers of nodes are names of one's neighbours and no more: then peers that know nobody else can
+        follow it, too.
         """
         return False
+
+    def says(self, shape: Any, classes: int) -> dict[str, dict[str, int]]:
+        """For each tag under which exercises speak, every field that can occur, with its number of elements.
+
+        `shape` is that of one sample, or a dict or tuple of such; `classes` is 0 where targets are no class labels.
+        """
+        return {}
 
     @property
     def lessons(self) -> list[Lesson]:

@@ -1,7 +1,6 @@
 """Federated mutual learning: a small model travels, and teaches those that stay at home."""
 
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -41,7 +40,9 @@ class FML(Wandering):
     def says(self, shape: Any, classes: int) -> dict[str, dict[str, int]]:
         """Memes, to the aggregator and back."""
         with torch.random.fork_rng(devices=[]):
-            size = sum(prod(p.shape) for p in self.meme(shape, classes).parameters())
+            meme = self.meme(shape, classes)
+        travels = [*meme.parameters(), *(b for b in meme.buffers() if b.is_floating_point())]
+        size = sum(tensor.numel() for tensor in travels)
         return {tag: {MEME: size} for tag in ("model", "back")}
 
     def _train(self) -> Round:

@@ -1,6 +1,7 @@
 """The role of aggregator wanders through the network, and whoever has it teaches the models around."""
 
-from collections.abc import Collection
+import functools
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from coterie.errors import ConfigError
 from coterie.lessons import Lesson
 from coterie.lessons.mutual import Mutual
 from coterie.network.graph import Graph
+from coterie.network.paths import distances
 from coterie.protocols import NOBODY, Nodes, Place, Receive, Round, Send
 from coterie.protocols._gathering import Gathering, Route, on_the_way, tree
 from coterie.randomness import generator
@@ -19,10 +21,10 @@ from coterie.randomness import generator
 class Role(NamedTuple):
     """The role of aggregator, as a node knows of it: of two, the one that stands higher is the right one."""
 
-    generation: int
-    """How often it was lost and taken up again."""
+    since: int
+    """The round in which it was last taken up: 0 if never, −1 at a node that knows nothing of it."""
     origin: int
-    """Who took it up: of several who did at once, the lowest."""
+    """Who took it up: of several who did in one round, the lowest is right."""
     turn: int
     """How many rounds it has led."""
     holder: int
@@ -30,11 +32,11 @@ class Role(NamedTuple):
 
     @property
     def standing(self) -> tuple[int, ...]:
-        return self.generation, -self.origin, self.turn, -self.holder
+        return self.since, -self.origin, self.turn, -self.holder
 
     def sane(self, round: int) -> bool:
-        """Whether it can be so in a round: a role is taken up, and leads, at most once in each."""
-        return 0 <= self.generation <= round + 1 and 0 <= self.turn <= round + 1
+        """Whether one can hear of it in a round: it was taken up before, and leads at most once in each."""
+        return -1 <= self.since < round and 0 <= self.turn < round
 
 
 class News(NamedTuple):
@@ -45,15 +47,14 @@ class News(NamedTuple):
     """Whether it has the role itself."""
     called: bool
     """Whether the one who is told is to send its model."""
-    identity: int
 
     def numbers(self) -> tuple[int, ...]:
-        return (*self.role, int(self.holds), int(self.called), self.identity)
+        return (*self.role, int(self.holds), int(self.called))
 
     @classmethod
     def read(cls, numbers: tuple[int, ...]) -> "News":
-        *role, holds, called, identity = numbers
-        return cls(Role(*role), bool(holds), bool(called), identity)
+        *role, holds, called = numbers
+        return cls(Role(*role), bool(holds), bool(called))
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ class Wandering(Gathering):
     patience: int = 4
 
     def __post_init__(self) -> None:
-        if self.hops < 1 or self.patience < 2 or (self.senders is not None and self.senders < 1):
-            raise ValueError("hops and senders are at least 1, and patience is at least 2")
+        if self.hops < 1 or self.patience < 3 or (self.senders is not None and self.senders < 1):
+            raise ValueError("hops and senders are at least 1, and patience is at least 3")
         if not 0 < self.share <= 1:
             raise ValueError(f"share is above 0 and at most 1, not {self.share}")
 
@@ -94,8 +95,9 @@ class Wandering(Gathering):
         return ("news", "model", "back", "role", "taken") if self.hops == 1 else None
 
     def tells(self) -> dict[str, int]:
-        """News, calls that are passed on, the role, and that it was taken."""
-        return {"news": 7, "call": 2, "role": 3, "taken": 1}
+        """News, calls that are passed on, the role, and what its receiver knows then."""
+        calls = {f"call {hop}": 4 for hop in range(1, self.hops)}
+        return {"news": 6, **calls, "role": 3, "taken": 4}
 
     def fits(self, nodes: int, passing: Collection[int] = ()) -> None:
         """Refuse more senders than there are others."""
@@ -119,31 +121,26 @@ class Wandering(Gathering):
         team = self._team(place, role.turn) if led and self.hops == 1 else NOBODY
         for called in (True, False):
             to = place.audience[np.isin(place.audience, team) == called]
-            if len(to):
-                yield Send(to, "news", numbers=News(role, led, called, place.identity).numbers())
+            yield Send(to, "news", numbers=News(role, led, called).numbers())
         heard = yield Receive(place.neighbours, "news")
         told = {n: News.read(heard.numbers(n)) for n in heard}
         news = {n: said for n, said in told.items() if said.role.sane(place.round)}
         state.learn(news, self.patience)
-        if led:
-            route = Route(None, False, {n: (n,) for n in team.tolist()}) if self.hops == 1 else None
-        hub, turn = (place.node, role.turn) if led else state.leader(news, self.hops)
+        known = state.role
+        if not self.walks:
+            state.stay(led)
+        else:  # before the meeting: whatever becomes of that, the role goes on
+            yield from self._hand_on(place, state, news) if led else self._take_over(place, state, news)
+        state.keep()
         if self.hops > 1:
-            hub, turn = yield from self._spread(place, hub, turn)
-            route = self._way(place, hub, turn) if hub >= 0 else None
-        elif not led:
-            route = Route(hub, True) if hub >= 0 else None
-            spurned = np.array([n for n in news if news[n].called and n != hub], np.int64)
-            if len(spurned):
-                yield Send(spurned, "model", numbers=())
+            route, turn = yield from self._far(place, known, role if led else None, news)
+        elif led:
+            route, turn = Route(None, False, {n: (n,) for n in team.tolist()}), role.turn
+        else:
+            route, turn = yield from self._near(place, known, news)
         if route is not None:
             route = route.among({*news})
             yield from self.lead(place, route, turn) if led else self.follow(route, turn)
-        if self.walks:
-            yield from self._hand_on(place, state, led, news)
-        elif state.holds:
-            state.role = state.role._replace(turn=state.role.turn + 1)
-        state.keep()
 
     def _count(self, place: Place, reach: int) -> int:
         """How many senders a meeting has, of so many who could be."""
@@ -156,69 +153,91 @@ class Wandering(Gathering):
         draw = generator(place.seed, "senders", place.identity, turn)
         return np.sort(draw.choice(partners, self._count(place, len(partners)), replace=False))
 
-    def _spread(self, place: Place, hub: int, turn: int) -> Any:
-        """Pass the call on as far as it is to go; gives whose call was heard, −1 if none, and its turn."""
-        for _ in range(self.hops - 1):
-            yield Send(place.audience, "call", numbers=(hub, turn) if hub >= 0 else ())
-            heard = yield Receive(place.neighbours, "call")
-            if hub < 0 and heard:
-                hub, turn = min(heard.numbers(n) for n in heard)
-        return hub, turn
+    def _near(self, place: Place, known: Role, news: dict[int, News]) -> Any:
+        """Follow the neighbour who has the highest role that is known, if it calls; other callers need not wait."""
+        calling = [n for n in place.partners.tolist() if n in news and news[n].called]
+        hub = next((n for n in calling if news[n].holds and news[n].role == known), None)
+        yield Send(np.array([n for n in calling if n != hub], np.int64), "model", numbers=())
+        return (None if hub is None else Route(hub, True)), known.turn
 
-    def _way(self, place: Place, hub: int, turn: int) -> Route | None:
-        """One's part in the meeting around a node that may be far: everyone who knows the network draws the same."""
+    def _far(self, place: Place, known: Role, call: Role | None, news: dict[int, News]) -> Any:
+        """Hear the call of the aggregator, or pass one's own on; everyone who hears it draws the same senders."""
         assert place.graph is not None, "who is further away than a neighbour is known where the network is"
-        parents = tree(place.graph, hub, self.hops)
-        draw = generator(place.seed, "senders", hub, turn)
+        calls = {n: said.role for n, said in news.items() if said.holds}
+        for hop in range(1, self.hops):
+            call = call or self._choose(place, known, calls)
+            yield Send(place.audience, f"call {hop}", numbers=call or ())
+            heard = yield Receive(place.neighbours, f"call {hop}")
+            calls |= {n: Role(*heard.numbers(n)) for n in heard}
+        call = call or self._choose(place, known, calls)
+        if call is None:
+            return None, 0
+        parents = tree(place.graph, call.holder, self.hops)
+        draw = generator(place.seed, "senders", call.holder, call.turn)
         chosen = draw.choice(sorted(parents), self._count(place, len(parents)), replace=False).tolist()
-        return on_the_way(parents, hub, place.node, dict.fromkeys(chosen))
+        return on_the_way(parents, call.holder, place.node, dict.fromkeys(chosen)), call.turn
 
-    def _hand_on(self, place: Place, state: "_State", led: bool, news: dict[int, News]) -> Round:
-        """Hand the role on to someone who was heard in this round, and take it up if it is handed to this node."""
-        if led:
-            able = np.array(sorted({*place.partners.tolist()} & {*news}), np.int64)
-            to = NOBODY
-            if state.holds and len(able):
-                to = generator(place.seed, "next", place.identity, state.role.turn).choice(able, 1)
-                yield Send(to, "role", numbers=(*state.role[:2], state.role.turn + 1))
-            rest = np.setdiff1d(place.audience, to)
-            if len(rest):
-                yield Send(rest, "role", numbers=())
-            if len(to):
-                next_ = int(to[0])
-                state.hand_on(news[next_].identity, bool((yield Receive(to, "taken"))))
+    def _choose(self, place: Place, known: Role, calls: Mapping[int, Role]) -> Role | None:
+        """The highest of these calls, of those only that come by the way on which models would go."""
+        graph = place.graph
+        assert graph is not None
+
+        def fit(by: int, role: Role) -> bool:
+            right = role.sane(place.round) and role.standing >= known.standing and 0 <= role.holder < graph.nodes
+            return right and tree(graph, role.holder, self.hops).get(place.node) == by
+
+        return max((r for n, r in calls.items() if fit(n, r)), key=lambda role: role.standing, default=None)
+
+    def _hand_on(self, place: Place, state: "_State", news: dict[int, News]) -> Round:
+        """Hand the role on to someone who was heard in this round and has none."""
+        able = np.array([n for n in place.partners.tolist() if n in news and not news[n].holds], np.int64)
+        to = NOBODY
+        if state.holds and len(able):
+            to = generator(place.seed, "next", place.identity, state.role.turn).choice(able, 1)
+        yield Send(np.setdiff1d(place.partners, to), "role", numbers=())
+        if not len(to):
             return
-        leading = np.array([n for n in news if news[n].holds], np.int64)
+        yield Send(to, "role", numbers=(*state.role[:2], state.role.turn + 1))
+        answer = yield Receive(to, "taken")
+        state.hand_on(Role(*answer.numbers(int(to[0]))) if answer else None)
+
+    def _take_over(self, place: Place, state: "_State", news: dict[int, News]) -> Round:
+        """Take the role if it is handed to this node and none is known that stands higher; say which it is now."""
+        leading = np.array([n for n in place.partners.tolist() if n in news and news[n].holds], np.int64)
         if not len(leading):
             return
         heard = yield Receive(leading, "role")
         for n in heard:
-            generation, origin, turn = heard.numbers(n)
-            taken = state.take(Role(generation, origin, turn, place.identity))
-            yield Send(np.array([n]), "taken", numbers=(1,) if taken else ())
+            since, origin, turn = heard.numbers(n)
+            state.take(Role(since, origin, turn, place.identity))
+            yield Send(np.array([n]), "taken", numbers=state.role)
 
 
 class _State:
     """What a node knows of the role; kept in the counters of its place from round to round."""
 
     def __init__(self, place: Place) -> None:
-        self.me, self.kept = place.identity, place.counters
+        self.me, self.round, self.kept = place.identity, place.round, place.counters
         if not self.kept:
             self._begin(place)
-        self.role = Role(*(self.kept[name] for name in Role._fields))
-        self.holds, self.silent = bool(self.kept["holds"]), self.kept["silent"]
+        self.role, self.silent = Role(*(self.kept[name] for name in Role._fields)), self.kept["silent"]
+        self.holds = self.kept["leads"] == self.round
+        """Whether it has the role. Who has missed a round, and may have handed it on in that, has it no more."""
 
     def _begin(self, place: Place) -> None:
-        """Where nodes are numbered, all know who is the first; else all offer to be, and the lowest will."""
-        if place.graph is not None:
-            first = Role(0, 0, 0, 0)
-            self.kept |= first._asdict() | {"holds": int(place.round == 1 and self.me == 0), "silent": 0}
-        else:
-            self.kept |= Role(1, self.me, 0, self.me)._asdict() | {"holds": 0, "silent": 0}
+        """Where nodes are numbered, all know who is the first; else all offer to be, and the lowest will.
+
+        One who joins them later knows of nobody.
+        """
+        first, since = (self.me if place.graph is None else 0), (0 if place.round == 1 else -1)
+        self.kept |= Role(since, first, 0, first)._asdict() | {"leads": 0, "silent": 0}
+        if place.graph is not None and since == 0:
+            self.kept |= {"leads": int(self.me == first), "silent": -_delays(place.graph)[self.me]}
 
     def keep(self) -> None:
-        """Write down what is known at the end of a round."""
-        self.kept |= self.role._asdict() | {"holds": int(self.holds), "silent": self.silent}
+        """Write down what is known for the next round."""
+        leads = self.round + 1 if self.holds else 0
+        self.kept |= self.role._asdict() | {"leads": leads, "silent": self.silent}
 
     def learn(self, news: dict[int, News], patience: int) -> None:
         """Take the highest role that one hears of for the right one; offer to take it up if it does not move."""
@@ -227,30 +246,40 @@ class _State:
             self.role, self.holds, self.silent = best, False, 0
         elif self.holds:
             self.silent = 0
-        elif self.role.holder == self.role.origin == self.me and news:  # offered in this round, and nobody knows better
-            self.holds, self.silent = True, 0
+        elif self.role.since == self.round - 1 and self.role.origin == self.role.holder == self.me:
+            self.holds, self.silent = True, 0  # offered in the last round, and nobody knows better
         elif news:  # who hears nobody cannot tell
             self.silent += 1
             if self.silent >= patience:
-                self.role = Role(self.role.generation + 1, self.me, self.role.turn, self.me)
-                self.silent = 0
+                self._take_up(self.role.turn)
 
-    def leader(self, news: dict[int, News], hops: int) -> tuple[int, int]:
-        """The neighbour whose call to follow and its turn: of the highest role that is known, or nobody's (−1)."""
-        calls = [n for n, said in news.items() if said.holds and (said.called or hops > 1) and said.role == self.role]
-        return (calls[0], self.role.turn) if calls else (-1, 0)
+    def _take_up(self, turn: int) -> None:
+        """Make the role anew: above all that others may have."""
+        self.role, self.silent = Role(self.round, self.me, turn, self.me), 0
 
-    def hand_on(self, to: int, taken: bool) -> None:
-        """Let the role go; if nobody says that it was taken, take it up anew, above the one that may be under way."""
-        turn = self.role.turn + 1
-        if taken:
-            self.role, self.holds = self.role._replace(turn=turn, holder=to), False
+    def stay(self, led: bool) -> None:
+        """Go on as the aggregator, if one has led and is it still."""
+        if led and self.holds:
+            self.role = self.role._replace(turn=self.role.turn + 1)
+
+    def hand_on(self, known: Role | None) -> None:
+        """Let the role go if it was taken, or a higher one is known; else make it anew, above what may have been taken.
+
+        `known` is the role that its receiver says it knows then, if it says so.
+        """
+        if known is not None and known.sane(self.round + 1) and known.standing > self.role.standing:
+            self.role, self.holds = known, False
         else:
-            self.role = Role(self.role.generation + 1, self.me, turn, self.me)
+            self._take_up(self.role.turn + 1)
 
-    def take(self, role: Role) -> bool:
-        """Take the role if none is known that stands higher."""
-        if role.standing <= self.role.standing:
-            return False
-        self.role, self.holds, self.silent = role, True, 0
-        return True
+    def take(self, role: Role) -> None:
+        """Take the role, if it stands above the one that is known."""
+        if role.sane(self.round + 1) and role.standing > self.role.standing:
+            self.role, self.holds, self.silent = role, True, 0
+
+
+@functools.lru_cache(maxsize=8)
+def _delays(graph: Graph) -> list[int]:
+    """For each node after how many rounds it first hears that the role has left the lowest; 0 if it never will."""
+    hops = distances(graph.matrix().T.tocsr(), 0)
+    return [int(h) if np.isfinite(h) else 0 for h in hops]

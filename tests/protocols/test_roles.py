@@ -1,0 +1,192 @@
+"""The role of aggregator alone: messages that are lost, nodes that break off and come back as they were some time ago,
+networks that fall apart and find together. Once that is over there is one role, everyone knows it, and it goes on."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from coterie.lessons.average import Average
+from coterie.network.graph import Graph, draw
+from coterie.parts import find
+from coterie.protocols import Send
+from coterie.protocols.wandering import Wandering
+from stepping import Loses, World, honest
+
+# Worlds.
+
+
+def er(nodes: int) -> Graph:
+    return draw(find("topologies", "er").make(p=0.4).draw, nodes, nodes, connect=True)
+
+
+GRAPHS: dict[str, Graph] = {
+    "pair": Graph.from_edges(2, [(0, 1)]),
+    "ring": Graph.from_edges(7, [(i, (i + 1) % 7) for i in range(7)]),
+    "line": Graph.from_edges(6, [(i, i + 1) for i in range(5)]),
+    "star": Graph.from_edges(6, [(0, i) for i in range(1, 6)]),
+    "complete": Graph.from_edges(5, [(i, j) for i in range(5) for j in range(i)]),
+    "er": er(9),
+}
+
+
+def protocol(**settings: Any) -> Wandering:
+    return Wandering(lesson=Average(), **settings)
+
+
+def settled(world: World, rounds: int = 6) -> None:
+    """Hold a world without faults to one role, known to all, which goes on by a turn in every round."""
+    followed = world.protocol
+    assert isinstance(followed, Wandering)
+    for _ in range(rounds):
+        (holder,) = world.holders
+        before = world.past[-1][holder]
+        assert len(world.lineages) == 1
+        world.step()
+        assert world.led[-1] == {holder: before["turn"]}
+        (after,) = world.holders
+        assert after in world.graph.neighbours(holder) if followed.walks else after == holder
+        assert world.past[-1][after]["turn"] == before["turn"] + 1
+
+
+def recovery(world: World) -> int:
+    """After how many rounds without faults a world has to be in order."""
+    assert isinstance(world.protocol, Wandering)
+    return world.protocol.patience + 2 * int(world.graph.diameter()) + 3
+
+
+KINDS = {
+    "walks": {},
+    "stays": {"walks": False},
+    "two hops": {"hops": 2},
+    "three hops, stays": {"hops": 3, "walks": False},
+    "little patience": {"patience": 3},
+    "one sender": {"senders": 1},
+}
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("kind", KINDS)
+class TestWithoutFaults:
+    def test_begins_with_the_lowest_and_is_never_lost(self, graph: str, kind: str) -> None:
+        world = World(GRAPHS[graph], protocol(**KINDS[kind]))
+        world.step()
+        assert world.led[0] == {0: 0}
+        settled(world, 40)
+        assert world.lineages == {(0, 0)}
+
+    def test_nobody_waits_in_vain(self, graph: str, kind: str) -> None:
+        world = World(GRAPHS[graph], protocol(**KINDS[kind]), strict=True)
+        for _ in range(12):
+            world.step()
+
+
+def test_a_long_way_is_no_loss() -> None:
+    """Who is far from the first aggregator does not take the role up before it can have heard of it."""
+    ring = Graph.from_edges(40, [(i, (i + 1) % 40) for i in range(40)])
+    world = World(ring, protocol(patience=3))
+    for _ in range(80):
+        world.step()
+        assert len(world.holders) == 1
+    assert world.lineages == {(0, 0)}
+    assert world.past[-1][world.holders[0]]["turn"] == 80
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("kind", [k for k in KINDS if "hops" not in k])
+def test_who_know_their_neighbours_only_find_one(graph: str, kind: str) -> None:
+    """Names are no numbers, and no one is the first; the lowest name is, if patience lasts until all have heard it."""
+    names = [int(n) for n in np.random.default_rng(1).permutation(1000)[: GRAPHS[graph].nodes]]
+    made = protocol(**KINDS[kind])
+    world = World(GRAPHS[graph], made, names=names)
+    for _ in range(int(GRAPHS[graph].diameter()) + 2):
+        world.step()
+    if made.patience >= GRAPHS[graph].diameter():
+        assert world.lineages == {(0, min(names))}
+    settled(world, 20)
+
+
+# Faults.
+
+
+@dataclass
+class Fault:
+    """What goes wrong in a round."""
+
+    loss: float
+    """The share of messages that are lost, drawn by `seed`."""
+    seed: int
+    apart: set[int]
+    """Nodes that hear nothing of the others, nor the others of them."""
+    crashes: dict[int, tuple[int, int]]
+
+    def loses(self) -> Loses:
+        rng = np.random.default_rng(self.seed)
+        return lambda a, b, tag: (a in self.apart) != (b in self.apart) or rng.random() < self.loss
+
+
+def faults(nodes: int) -> st.SearchStrategy[list[Fault]]:
+    node = st.integers(0, nodes - 1)
+    crash = st.tuples(st.integers(0, 14), st.integers(0, 6))
+    fault = st.builds(
+        Fault,
+        st.sampled_from([0.0, 0.0, 0.2, 0.6, 1.0]),
+        st.integers(0, 2**16),
+        st.sets(node, max_size=nodes // 2),
+        st.dictionaries(node, crash, max_size=max(1, nodes // 2)),
+    )
+    return st.lists(fault, max_size=14)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("graph", GRAPHS)
+@hypothesis_settings(max_examples=25)
+@given(data=st.data())
+def test_one_role_once_faults_are_over(graph: str, kind: str, data: st.DataObject) -> None:
+    world = World(GRAPHS[graph], protocol(**KINDS[kind]))
+    for fault in data.draw(faults(world.graph.nodes)):
+        world.step(fault.loses(), fault.crashes)
+    for _ in range(recovery(world)):
+        world.step()
+    settled(world)
+
+
+@pytest.mark.parametrize("graph", ["ring", "star", "er"])
+@hypothesis_settings(max_examples=25)
+@given(data=st.data())
+def test_one_role_among_those_who_know_their_neighbours_only(graph: str, data: st.DataObject) -> None:
+    names = data.draw(st.lists(st.integers(0, 2**62), min_size=10, max_size=10, unique=True))
+    world = World(GRAPHS[graph], protocol(), names=names)
+    for fault in data.draw(faults(world.graph.nodes)):
+        world.step(fault.loses(), fault.crashes)
+    for _ in range(recovery(world)):
+        world.step()
+    settled(world)
+
+
+@pytest.mark.parametrize("kind", ["walks", "two hops", "three hops, stays"])
+@pytest.mark.parametrize("graph", ["ring", "complete", "er"])
+@hypothesis_settings(max_examples=15)
+@given(data=st.data())
+def test_no_number_that_a_neighbour_tells_is_believed_blindly(graph: str, kind: str, data: st.DataObject) -> None:
+    """Of any size and sign; once the liar is honest, all is well."""
+    world = World(GRAPHS[graph], protocol(**KINDS[kind]))
+    liar = data.draw(st.integers(0, world.graph.nodes - 1))
+    any_number = st.one_of(st.integers(-2, world.graph.nodes + 3), st.integers(-(2**63), 2**63 - 1))
+
+    def lie(node: int, op: Send) -> Send:
+        if node != liar or not op.numbers:
+            return op
+        return replace(op, numbers=tuple(data.draw(any_number) for _ in op.numbers))
+
+    world.lies = lie
+    for _ in range(data.draw(st.integers(1, 5))):
+        world.step()
+    world.lies = honest
+    for _ in range(recovery(world)):
+        world.step()
+    settled(world)
