@@ -368,10 +368,9 @@ def test_negative_workers_or_chunks_are_refused(setting: str) -> None:
         small(engine={"name": "local", setting: -1})
 
 
-def test_more_models_than_nodes_is_no_trouble() -> None:
+def test_more_models_than_nodes_are_refused() -> None:
     mixed = [{"name": "mlp", "sizes": [8]}, {"name": "mlp", "sizes": [9]}, "logistic"]
-    done = small(model=mixed, nodes=2, topology="line", rounds=1, pooled=False).run().records
-    assert done["node"].n_unique() == 2
+    complaint(ConfigError, lambda: small(model=mixed, nodes=2, topology="line").run(), "at most 2", "--nodes")
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:

@@ -121,14 +121,15 @@ def test_what_is_no_class_is_refused(name: str, targets: Tensor) -> None:
 def test_columns_by_default_are_as_ever() -> None:
     assert columns(DEFAULT) == (
         *("test_accuracy", "test_loss", "test_f1"),
-        *("validation_accuracy", "validation_loss", "merged_accuracy"),
+        *("validation_accuracy", "validation_loss", "merged_accuracy", "peak_accuracy"),
     )
     assert [m.name for m in taken(DEFAULT, "merged")] == ["accuracy"]
 
 
-def test_the_first_metric_is_taken_after_the_merge() -> None:
+def test_the_first_metric_is_taken_after_the_merge_and_of_peaks() -> None:
     chosen = (Choice("metrics", "perplexity"), Choice("metrics", "f1"))
-    assert columns(chosen) == ("test_perplexity", "test_f1", "validation_perplexity", "merged_perplexity")
+    both = ("merged_perplexity", "peak_perplexity")
+    assert columns(chosen) == ("test_perplexity", "test_f1", "validation_perplexity", *both)
 
 
 class TestConfiguration:

@@ -15,6 +15,9 @@ from coterie.parts import Choice
 TRAINING = 3
 """Passes that training on a sample costs, in units of a forward pass: the backward one is taken for two."""
 
+SHOWN = 2
+"""How many samples a model is shown: one has no batch statistics, which some models take."""
+
 
 class Cost(NamedTuple):
     """What one sample costs, in evaluation mode; a batch costs as many times as much."""
@@ -42,7 +45,7 @@ def measured(module: nn.Module, samples: Samples) -> Cost:
     module.eval()
     own = {p.untyped_storage().data_ptr() for p in (*module.parameters(), *module.buffers())}
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
-    x = each(samples.inputs(torch.zeros(1, dtype=torch.int64)), lambda t: t.to(device))
+    x = each(samples.inputs(torch.zeros(SHOWN, dtype=torch.int64)), lambda t: t.to(device))
     kept: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -54,6 +57,6 @@ def measured(module: nn.Module, samples: Samples) -> Cost:
     with torch.random.fork_rng(devices=[]), saved_tensors_hooks(keep, lambda tensor: tensor):
         with FlopCounterMode(display=False) as counter:
             outputs = module(x)  # held until the counts are read: memory that is freed may be used again
-        found = Cost(counter.get_total_flops(), sum(kept.values()))
+        found = Cost(counter.get_total_flops() // SHOWN, sum(kept.values()) // SHOWN)
         del outputs
     return found
