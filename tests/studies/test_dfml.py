@@ -116,3 +116,14 @@ def test_numbers_of_the_paper_stand_beside_the_same_data(tmp_path: Path) -> None
     assert told["Dec. FedAvg"] == ("80.00 ± 0.19", "74.68 ± 0.06")
     assert told["DFML, peak models"] == ("80.96 ± 0.07", "76.27 ± 0.40")
     assert told["DFML"] == ("", "")  # the paper judges peak models
+
+
+def test_nodes_without_a_peak_count_with_their_present_model(tmp_path: Path) -> None:
+    table = study("smoke")["table 6a"]
+    found = made_up(table, lambda *_: 0.5)
+    few = pl.when(pl.col("node") == 0).then(0.9).alias("peak_accuracy")
+    frames = {run: f.with_columns(few) for run, f in found.records.items()}
+    sheet = sheets(table, Results(frames, {}), tmp_path)[0]
+    (cell,) = {row[1] for row in sheet.rows if row[0] == "DFML, peak models"}
+    nodes = next(iter(table.runs.values())).nodes
+    assert float(cell.split()[0]) == pytest.approx((0.9 + (nodes - 1) * 0.51) / nodes, abs=1e-3)
