@@ -43,8 +43,8 @@ format: install  ## put the code into shape
 bench: install  ## measure speed and memory
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
-chaos: install  ## run peers in trouble: killed, stopped, lied to (a few minutes; ARGS='--seed 1')
-	$(BIN)/python benchmarks/chaos.py $(ARGS)
+chaos: install  ## run peers in trouble: killed, stopped, lied to, besieged, cut off (minutes; ARGS='--seed 1')
+	$(BIN)/python benchmarks/chaos $(ARGS)
 
 clean:  ## remove .venv, caches and build products; runs stay
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,7 @@
 """What every test needs: a cache of its own, and one thread, so that tests neither see nor leave anything behind."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,14 @@ def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         del os.environ["COTERIE_CACHE"]
     else:
         os.environ["COTERIE_CACHE"] = before
+
+
+@pytest.fixture
+def heeding() -> Iterator[None]:
+    """SIGHUP is not ignored, as under `nohup` it would be."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture

@@ -52,8 +52,10 @@ SHORT = {"name": "mutual", "epochs": 1, "period": 2}
 
 LIGHT: dict[str, dict[str, Any]] = {
     "desa": {"name": "desa", "ipc": 2, "steps": 3, "width": 4},
+    "relay": {"name": "relay", "skips": True, "reach": 5},
     "wandering": {"name": "wandering", "lesson": SHORT, "patience": 3},
     "meetings": {"name": "meetings", "lesson": SHORT},
+    "mentors": {"name": "mentors", "lesson": {**SHORT, "learners": "own"}},
     "fml": {"name": "fml", "meme": {"name": "mlp", "sizes": [6]}, "patience": 3},
 }
 """Protocols that do more than a test can wait for, with less to do."""

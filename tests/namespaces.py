@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 TUN = "/dev/net/tun"
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 FRAME = 65536
+EVERYWHERE = -1
+"""The island of who hears all and is heard by all."""
 
 
 def why_not() -> str | None:
@@ -53,6 +55,11 @@ def _tap(name: str) -> int:
         os.close(device)
         raise
     return device
+
+
+def together(one: int, another: int) -> bool:
+    """Whether who is on one island hears who is on another."""
+    return one == another or EVERYWHERE in (one, another)
 
 
 @dataclass
@@ -94,7 +101,8 @@ class Switch:
         for to in range(len(self.ports)) if home is None else [home]:
             if to == port:
                 continue
-            if (self.islands and self.islands[to] != self.islands[port]) or self._random.random() < self.loss:
+            cut = self.islands and not together(self.islands[to], self.islands[port])
+            if cut or self._random.random() < self.loss:
                 self.lost += 1
                 continue
             self.passed += 1
@@ -125,8 +133,8 @@ class Machines:
 
 
 @contextmanager
-def machines(count: int) -> Iterator[Machines]:
-    """So many machines on a switch; nothing is left of them afterwards."""
+def machines(count: int, mtu: int = 1500) -> Iterator[Machines]:
+    """So many machines on a switch, which passes frames of up to `mtu` bytes; nothing is left of them afterwards."""
     names = [f"coterie-{os.getpid()}-{i}" for i in range(count)]
     stopped = threading.Event()
     with ExitStack() as stack:
@@ -140,7 +148,7 @@ def machines(count: int) -> Iterator[Machines]:
             _ip("link", "set", device, "netns", name)
             _ip("-n", name, "link", "set", device, "name", "eth0")
             _ip("-n", name, "address", "add", f"10.77.0.{1 + i}/24", "dev", "eth0")
-            _ip("-n", name, "link", "set", "eth0", "up")
+            _ip("-n", name, "link", "set", "eth0", "mtu", str(mtu), "up")
             _ip("-n", name, "link", "set", "lo", "up")
         switch = Switch(ports)
         thread = threading.Thread(target=switch.run, args=(stopped,), daemon=True)

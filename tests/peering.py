@@ -16,7 +16,7 @@ from coterie.config.build import build, load_samples
 from coterie.engines.peer import free_ports
 from coterie.mail.pace import Timing
 from coterie.net.identity import Home
-from coterie.peers.checkpoint import CHECKPOINT, load_checkpoint
+from coterie.peers.checkpoint import CHECKPOINT, kept_rows, load_checkpoint
 from coterie.peers.runtime import PeerConfig, PeerRuntime
 from coterie.runs.experiment import Experiment
 
@@ -104,7 +104,7 @@ async def cancelled(tasks: list["asyncio.Task[Any]"]) -> None:
 
 
 def kept(config: PeerConfig) -> tuple[dict[str, str], dict[str, Tensor], pl.DataFrame]:
-    return load_checkpoint(config.folder / CHECKPOINT)
+    return *load_checkpoint(config.folder / CHECKPOINT), kept_rows(config.folder)
 
 
 UNTIMED = [name for name in records.schema() if not name.endswith("_seconds")]

@@ -74,10 +74,12 @@ class World:
     """Who gave a lesson in each round, and in which turn."""
     lies: Callable[[int, Send], Send] = honest
     """What a node really sends."""
-    strict: bool = False
-    """Whether all that is waited for has to come, if only to say that there is nothing."""
+    vain: set[tuple[int, int, str]] = field(default_factory=set)
+    """(who, for whom, tag): who waited in vain in the last round, without so much as word that there is nothing."""
     trained: set[int] = field(default_factory=set)
     """Who trained in the last round."""
+    remarks: dict[int, list[str]] = field(default_factory=dict)
+    """What nodes had to tell a person of the last round."""
 
     def __post_init__(self) -> None:
         self.past.append([{} for _ in range(self.graph.nodes)])
@@ -87,15 +89,32 @@ class World:
         name, known = (node, self.graph) if self.names is None else (self.names[node], None)
         return Place(node, near, far, self.round, 0, counters, name, known)
 
-    def step(self, loses: Loses = nothing, crashes: dict[int, tuple[int, int]] | None = None) -> None:
-        """One round. Those who crash do so before an operation, and are then as they were so many rounds ago."""
-        crashes = crashes or {}
+    def step(
+        self,
+        loses: Loses = nothing,
+        crashes: dict[int, tuple[int, int]] | None = None,
+        restarts: dict[int, tuple[int, bool]] | None = None,
+    ) -> None:
+        """One round. Those who crash do so before an operation, and are then as they were so many rounds ago.
+
+        Those who restart begin the round again, with what has come and will come: at once, or `late`, when the others
+        have done all that they can without them.
+        """
+        crashes, restarts = crashes or {}, restarts or {}
         self.round += 1
         now = copy.deepcopy(self.past[-1])
         self.led.append({})
-        run = _Round(self, loses, {node: at for node, (at, _) in crashes.items()})
-        places = [self.place(n, now[n]) for n in range(self.graph.nodes)]
-        run.carry_out({p.node: self.protocol.round(p, self.rule, self.merge_first) for p in places})
+        self.vain = set()
+        run = _Round(self, loses, {node: at for node, (at, _) in (crashes | restarts).items()})
+
+        def begin(node: int) -> Generator[Any, Any, None]:
+            now[node] = copy.deepcopy(self.past[-1][node])
+            place = self.place(node, now[node])
+            self.remarks[node] = place.remarks
+            return self.protocol.round(place, self.rule, self.merge_first)
+
+        run.again = {node: (late, lambda node=node: begin(node)) for node, (_, late) in restarts.items()}
+        run.carry_out({node: begin(node) for node in range(self.graph.nodes)})
         self.trained = run.trained
         for node, (_, back) in crashes.items():
             now[node] = copy.deepcopy(self.past[max(0, len(self.past) - 1 - back)][node])
@@ -120,20 +139,31 @@ class _Round:
         self.mail: dict[tuple[int, str], dict[int, Send]] = defaultdict(dict)
         self.received: dict[int, int] = defaultdict(int)
         self.trained: set[int] = set()
+        self.again: dict[int, tuple[bool, Callable[[], Generator[Any, Any, None]]]] = {}
+        """Those who will begin again once they have crashed, whether late, and how."""
 
     def carry_out(self, generators: dict[int, Generator[Any, Any, None]]) -> None:
         waiting: dict[int, Receive] = {}
         ready: dict[int, Any] = dict.fromkeys(generators)
         self.alive, self.done = set(generators), dict.fromkeys(generators, 0)
-        while self.alive:
+        while self.alive or self._crashed():
             for node, value in ready.items():
                 if (op := self._advance(node, generators[node], value)) is not None:
                     waiting[node] = op
             ready = {n: self._come(n, op) for n, op in waiting.items() if self._complete(n, op)}
+            for node in [n for n in self._crashed() if not self.again[n][0] or not ready]:
+                generators[node] = self.again.pop(node)[1]()
+                del self.crashes[node]
+                self.trained.discard(node)
+                self.alive.add(node)
+                ready[node] = None
             if not ready and waiting:
                 first = min(self.received[n] for n in waiting)
                 ready = {n: self._come(n, op) for n, op in waiting.items() if self.received[n] == first}
             waiting = {n: op for n, op in waiting.items() if n not in ready}
+
+    def _crashed(self) -> list[int]:
+        return [n for n in self.again if n not in self.alive and self.done[n] == self.crashes[n]]
 
     def _advance(self, node: int, generator: Generator[Any, Any, None], value: Any) -> Receive | None:
         """Let a node do what it has to until it waits for something; None if its round is over."""
@@ -187,6 +217,6 @@ class _Round:
     def _come(self, node: int, op: Receive) -> Told:
         self.received[node] += 1
         come = self.mail[node, op.tag]
-        assert not self.world.strict or come.keys() >= {*op.senders.tolist()}, (node, op)
+        self.world.vain |= {(node, s, op.tag) for s in op.senders.tolist() if s not in come}
         found = {s: come[s] for s in op.senders.tolist() if s in come and come[s].numbers != ()}
         return Told(found)

@@ -1,35 +1,40 @@
 """Peers in trouble, in short: `make chaos` is the long form."""
 
+import json
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
-import chaos
+from chaos.checks import Survivor
+from chaos.plan import Plan
+from chaos.scenario import run
 
-PLAN = chaos.Plan(
+PLAN = Plan(
     nodes=6,
     neighbours=3,
-    rounds=30,
-    epochs=6,
-    first=2,
-    every=(2, 4),
-    until=20,
+    rounds=100,
+    first=3,
+    every=(4, 8),
+    until=75,
     stop=3,
-    pause=5.0,
+    cut=15,
+    full=30,
+    lasts=3,
+    pause=3.0,
+    silent=300,
     dawdle=0.3,
-    calm={"name": "local"},
+    # A sixth of the data and many of few rounds are missing here: the 2 points are for the long run.
+    points=0.06,
 )
 
 
-def test_peers_in_trouble_lose_nothing_let_nobody_in_and_learn_as_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed, stopped, lied to by a neighbour and knocked at by strangers, against the same without trouble."""
-    # A sixth of the data and many of few rounds are missing here: the 2 points are for the long run.
-    monkeypatch.setattr(chaos, "POINTS", 0.06)
-    found = chaos.run(PLAN, tmp_path)
+@pytest.mark.xdist_group("namespaces")
+def test_peers_in_trouble_lose_nothing_let_nobody_in_and_learn_as_well(tmp_path: Path) -> None:
+    """In trouble of every kind, against the same without."""
+    found = run(PLAN, tmp_path)
     wrong = [f"{check.what}: {check.found}" for check in found if not check.fine]
     assert not wrong, "\n".join(wrong)
 
@@ -37,10 +42,10 @@ def test_peers_in_trouble_lose_nothing_let_nobody_in_and_learn_as_well(
 class TestTheChecks:
     """The checks themselves notice what they are for."""
 
-    def survivor(self, folder: Path, log: list[dict[str, object]], rounds: list[int]) -> chaos.Survivor:
-        (folder / "log.jsonl").write_text("".join(chaos.json.dumps(event) + "\n" for event in log))
-        chaos.pl.DataFrame({"round": rounds}).write_parquet(folder / "records.parquet")
-        return chaos.Survivor("node-0", folder)
+    def survivor(self, folder: Path, log: list[dict[str, object]], rounds: list[int]) -> Survivor:
+        (folder / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in log))
+        pl.DataFrame({"round": rounds}).write_parquet(folder / "records.parquet")
+        return Survivor("node-0", folder)
 
     @pytest.mark.parametrize(
         ("rounds", "lost"),

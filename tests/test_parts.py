@@ -2,13 +2,15 @@
 
 import importlib
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from coterie import methods
 from coterie.errors import ConfigError
-from coterie.parts import ROOMS, find, names
+from coterie.parts import ROOMS, described, find, names
 from coterie.runs.experiment import Experiment
 
 ALL = [(room, name) for room in ROOMS for name in names(room)]
@@ -136,3 +138,19 @@ def grid_of_mine(nodes, rng, *, side: int = 2):
             find("rules", f"{self.write(tmp_path, 'import no_such_thing')}:Mine")
         with pytest.raises(ConfigError, match=r"mine\.py"):  # and again: nothing half-made is kept
             find("rules", f"{self.write(tmp_path, 'import no_such_thing')}:Mine")
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_parts_are_described_without_importing_them(room: str) -> None:
+    for name in names(room):
+        part = find(room, name)
+        assert described(room, name) == (part.summary, part.reference)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["list"], ["list", "rules"], ["list", "studies"]])
+def test_what_there_is_is_told_at_once(words: list[str]) -> None:
+    code = (
+        f"import sys; from coterie.app.cli import main; main({words}); print(*{{'torch', 'polars'}} & {{*sys.modules}})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == ""

@@ -41,6 +41,11 @@ class Layout:
         """The number of columns: P."""
         return sum(math.prod(shape) for shape in self.shapes)
 
+    @property
+    def weights(self) -> Tensor:
+        """1 for each parameter of a tensor of two dimensions or more, `[P]`; 0 for biases and what scales."""
+        return torch.cat([torch.full((math.prod(shape),), float(len(shape) > 1)) for shape in self.shapes])
+
     def views(self, x: Tensor) -> dict[str, Tensor]:
         """`[..., P]` as named tensors `[..., *shape]`, sharing memory."""
         return {
@@ -100,6 +105,21 @@ class Term:
     weight: Tensor | float = 1.0
 
 
+@dataclass(frozen=True)
+class Range:
+    """What the numbers of a field are at an honest neighbour; peers refuse what is outside."""
+
+    least: float = -math.inf
+    """The smallest that occurs."""
+    norm: float = math.inf
+    """The greatest Euclidean norm of the whole field."""
+    scale: float | None = None
+    """Times this, the field is of the size of the parameters and is held against one's own, tensor by tensor.
+
+    It is as long as the parameters, or has the root mean square of each tensor. None: it is not compared.
+    """
+
+
 class Inbox(Protocol):
     """The sum of what a node heard in one exchange; ω is the weight of the link.
 
@@ -116,7 +136,7 @@ class Inbox(Protocol):
         ...
 
     def sum(self, term: str, own: bool = False) -> Tensor:
-        """Σ ω·weight·value over the neighbours heard (and oneself)."""
+        """Σ ω·weight·value over the neighbours heard (and oneself) whose messages have the term."""
         ...
 
     def mean(self, term: str, own: bool = False) -> Tensor:
@@ -124,7 +144,7 @@ class Inbox(Protocol):
         ...
 
     def rows(self, field: str, own: bool = False) -> Tensor:
-        """The raw field of everyone heard (oneself last), `[..., count, F]`; for rules with `raw = True`."""
+        """The raw field of everyone heard who has it (oneself last), `[..., count, F]`; for rules with `raw = True`."""
         ...
 
     def shares(self, own: bool = False) -> tuple[Tensor, Tensor]:
@@ -165,6 +185,8 @@ class Rule:
     """Whether `observe` is to be called after local training."""
     squares: bool = False
     """Whether `observe` asks for `data.squares`: then training sums up its squared gradients."""
+    replaces: bool = False
+    """Whether what was heard takes the place of one's own model: float buffers are then averaged without one's own."""
     answers: bool = False
     """Whether each neighbour heard is to be answered, before the merge, with what `answer` says."""
 
@@ -187,6 +209,13 @@ class Rule:
     def send(self, me: Me, params: Tensor, state: State) -> Fields:
         """What every neighbour is told; nothing at all if empty."""
         return {"w": params}
+
+    def ranges(self, round: int) -> dict[str, Range]:
+        """What the fields of a message of this round can be, of those of which more is known than that they are finite.
+
+        A peer refuses what is outside, and is not spoilt by it.
+        """
+        return {"w": Range(scale=1.0)}
 
     def lift(self, message: Message) -> dict[str, Term]:
         """What a message adds to the sums, applied on arrival, so that it need not be kept."""

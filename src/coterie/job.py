@@ -20,10 +20,12 @@ from coterie.network.graph import Graph
 from coterie.network.mixing import Mixing
 from coterie.network.rounds import Network
 from coterie.parts import Choice
-from coterie.protocols import Place, Protocol
+from coterie.protocols import Place, Protocol, Train
 from coterie.randomness import generator, uniforms
 
 Indices = NDArray[np.int64]
+PLAIN = Train()
+"""Training as the method has it, by the node's own count of epochs."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ class Training:
     keep_optimiser: bool
     patience: int | None = None
     """After how many epochs in a row with a risen validation loss a node gives the round's training up, if it may."""
+    renew_optimiser: bool = False
+    """Whether every epoch begins with a new optimiser."""
 
 
 @dataclass(frozen=True)
@@ -147,31 +151,55 @@ class Roster:
         """Mini-batches in one pass over a node's data."""
         return math.ceil(len(self.train[node]) / self.training.batch_size)
 
-    def steps(self, node: int) -> int:
-        """Mini-batches that a node computes in a round, unless it stops early."""
+    def steps(self, node: int, turn: Train = PLAIN) -> int:
+        """Mini-batches that a node computes when it trains, unless it stops early."""
+        if turn.epochs is not None:
+            return turn.epochs * self.per_epoch(node)
         return self.training.batches or (self.training.epochs or 0) * self.per_epoch(node)
 
-    def seen(self, node: int, round: int, batches: int) -> int:
+    def behind(self, node: int, round: int, turn: Train = PLAIN) -> int:
+        """How many mini-batches the model has behind it when a node trains it in this round.
+
+        Epochs go by this count: so many mini-batches of this node are `per_epoch` to the epoch, whoever computed them.
+        """
+        return (round - 1) * self.steps(node) if turn.start is None else turn.start * self.per_epoch(node)
+
+    def epochs(self, node: int) -> float:
+        """How many epochs a model has in all, as this node counts them."""
+        turns = self.protocol.make().turns(self.nodes, self.rounds)
+        return float(turns * self.steps(node) / max(self.per_epoch(node), 1))
+
+    def seen(self, node: int, round: int, batches: int, turn: Train = PLAIN) -> int:
         """How many samples are in the first so many mini-batches of this node in this round."""
         own, size, per_epoch = len(self.train[node]), self.training.batch_size, self.per_epoch(node)
 
         def until(step: int) -> int:
             return step // per_epoch * own + min(step % per_epoch * size, own) if per_epoch else 0
 
-        start = (round - 1) * self.steps(node)
+        start = self.behind(node, round, turn)
         return until(start + batches) - until(start)
 
-    def schedule(self, node: int, round: int) -> Iterator[Indices]:
-        """The sample indices of each mini-batch of this node in this round (rounds count from 1)."""
-        own, size = self.train[node], self.training.batch_size
-        per_epoch, steps = self.per_epoch(node), self.steps(node)
-        order, epoch = own, -1
-        for step in range((round - 1) * steps, round * steps):
-            if step // per_epoch != epoch:
-                epoch = step // per_epoch
-                order = generator(self.seed, "order", node, epoch).permutation(own)
-            at = step % per_epoch * size
-            yield order[at : at + size]
+    def orders(self, node: int, round: int, turn: Train = PLAIN) -> Iterator[Indices]:
+        """The samples that this node trains on in this round (rounds count from 1), in order, epoch by epoch.
+
+        Of an epoch that begins before or ends after it, its part of whole mini-batches. Where the model's own epochs
+        are counted, all nodes share one stream of orders: a model that walks through nodes with the same data is
+        trained as if it had stayed.
+        """
+        own, size, per_epoch = self.train[node], self.training.batch_size, self.per_epoch(node)
+        start, whose = self.behind(node, round, turn), node if turn.start is None else 0
+        end = start + self.steps(node, turn)
+        for epoch in range(start // per_epoch, -(-end // per_epoch)) if per_epoch else ():
+            order = generator(self.seed, "order", whose, epoch).permutation(own)
+            first, last = max(start - epoch * per_epoch, 0), min(end - epoch * per_epoch, per_epoch)
+            yield order[first * size : last * size]
+
+    def schedule(self, node: int, round: int, turn: Train = PLAIN) -> Iterator[Indices]:
+        """The sample indices of each mini-batch of this node in this round."""
+        size = self.training.batch_size
+        for order in self.orders(node, round, turn):
+            for at in range(0, len(order), size):
+                yield order[at : at + size]
 
     def noise(self, nodes: Indices | int, round: int, step: int, size: int) -> Tensor:
         """Uniform numbers `[..., size]` for the samples of these nodes' mini-batches, for objectives that draw."""
@@ -201,6 +229,8 @@ class Job:
     """Where the nodes start, if not as their numbers say: a peer alone with its neighbours has no number of its own."""
     measures: tuple[str, ...] = ()
     """What is measured beside the columns of the ledger: some of `coterie.node.measures.KINDS`."""
+    notes: tuple[str, ...] = ()
+    """What a user should know of it, such as that a model has random weights."""
     identity: int | None = None
     """What all call the one node that is known here; None: all are known, and are called by their numbers."""
 
@@ -220,7 +250,7 @@ class Job:
             here = self.faults.members(round, graph.nodes)
             near, far = near[here[near]], far[here[far]]
         known, name = (graph, node) if self.identity is None else (None, self.identity)
-        return Place(node, near, far, round, self.roster.seed, counters, name, known)
+        return Place(node, near, far, round, self.roster.seed, counters, name, known, self.roster.training.epochs)
 
 
 @dataclass
@@ -233,6 +263,8 @@ class Ledger:
     latest: dict[str, np.ndarray] = field(default_factory=dict)
     noted: dict[tuple[str, str | None], np.ndarray] = field(default_factory=dict)
     """(measure, layer) -> a value for each node and, last, for the whole network; NaN where there is none."""
+    curves: dict[int, dict[int, float]] = field(default_factory=dict)
+    """Each node's validation losses in this round, by how many epochs its model had behind it, if they are measured."""
     changed: NDArray[np.bool_] = field(init=False)
     """Whose model is another one since it was last measured."""
 
@@ -256,6 +288,11 @@ class Ledger:
 
     def add(self, name: str, nodes: Indices, amount: Any) -> None:
         np.add.at(self.totals[name], nodes, amount)
+
+    def draw(self, curves: Mapping[int, Mapping[int, float]]) -> None:
+        """Write down nodes' validation losses by epoch."""
+        for node, points in curves.items():
+            self.curves.setdefault(node, {}).update(points)
 
     def note(self, measure: str, layer: str | None, nodes: Indices | int | None, values: Any) -> None:
         """Write down a measure of some nodes, or of the whole network (None)."""

@@ -2,29 +2,35 @@
 
 A room is a folder of this package (`rules`, `topologies`, …); a part is a function or a class whose name, in lower case
 and without underscores, is that of its file. Keyword-only parameters of a function and the fields of a class are what a
-user may set. A user's own part is named by file or module: `./mine.py:Median`, `package.module:make`.
+user may set. A user's own part is named by file or module: `./mine.py:Median`, `package.module:make`. One that has no
+file, because it was given to Python as an object, is held by the process, as `object@DIGEST:Median`. What a user brings
+may be of a simpler kind than the parts of a room, which then has a file `_adapt` that makes the one from the other.
 
 A part may hold parts: a parameter annotated with a room's base class (`lesson: Lesson`), or with `Held(room)`, takes a
 name or a table with a name and settings of its own, and the part is handed what that name stands for.
 """
 
+import ast
 import difflib
 import functools
 import hashlib
 import importlib
 import importlib.util
 import inspect
-import pkgutil
+import pickle
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+import cloudpickle
+
 from coterie.errors import ConfigError
 
+HOUSE = Path(__file__).parent
 ROOMS = {
     "rules": "how a node merges what it hears",
     "objectives": "what local training minimises",
@@ -69,13 +75,12 @@ class Part:
     @property
     def summary(self) -> str:
         """The first sentence of the docstring."""
-        return " ".join(self._paragraphs()[0].split()) if self._paragraphs() else ""
+        return _summary(self._paragraphs())
 
     @property
     def reference(self) -> str:
         """What follows `Reference:` in the docstring: the paper."""
-        found = [p for p in self._paragraphs() if p.startswith("Reference:")]
-        return " ".join(found[0].removeprefix("Reference:").split()) if found else ""
+        return _reference(self._paragraphs())
 
     @property
     def body(self) -> str:
@@ -106,7 +111,20 @@ class Part:
         return self.target(**settings) if inspect.isclass(self.target) else functools.partial(self.target, **settings)
 
     def _paragraphs(self) -> list[str]:
-        return [p for p in (inspect.getdoc(self.target) or "").split("\n\n") if p.strip()]
+        return _paragraphs(inspect.getdoc(self.target))
+
+
+def _paragraphs(text: str | None) -> list[str]:
+    return [p for p in (text or "").split("\n\n") if p.strip()]
+
+
+def _summary(paragraphs: list[str]) -> str:
+    return " ".join(paragraphs[0].split()) if paragraphs else ""
+
+
+def _reference(paragraphs: list[str]) -> str:
+    found = [p for p in paragraphs if p.startswith("Reference:")]
+    return " ".join(found[0].removeprefix("Reference:").split()) if found else ""
 
 
 @functools.cache  # an experiment asks hundreds of times
@@ -125,8 +143,16 @@ def singular(room: str) -> str:
 @functools.cache
 def names(room: str) -> tuple[str, ...]:
     """The names of all parts in a room, in alphabetical order."""
-    package = importlib.import_module(f"coterie.{room}")
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")))
+    return tuple(sorted(file.stem for file in (HOUSE / room).glob("*.py") if not file.name.startswith("_")))
+
+
+def described(room: str, name: str) -> tuple[str, str]:
+    """Summary and reference of the part called `name`, read without importing it: to list parts must not take long."""
+    wanted = name.replace("_", "")
+    tree = ast.parse((HOUSE / room / f"{name}.py").read_text("utf-8"))
+    found = (n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef))
+    paragraphs = _paragraphs(next(ast.get_docstring(n) for n in found if n.name.replace("_", "").lower() == wanted))
+    return _summary(paragraphs), _reference(paragraphs)
 
 
 def find(room: str, name: str) -> Part:
@@ -144,12 +170,21 @@ def find(room: str, name: str) -> Part:
 
 
 def named(thing: Any) -> dict[str, Any]:
-    """A part's function, or an instance of its class, as the table that gives it back."""
-    target = thing if inspect.isfunction(thing) else type(thing)
+    """A part's function or class, or an instance of its class, as the table that gives it back."""
+    target: Any = thing if inspect.isfunction(thing) or inspect.isclass(thing) else type(thing)
     room, _, stem = target.__module__.removeprefix("coterie.").partition(".")
     name = stem if room in ROOMS and stem in names(room) else f"{target.__module__}:{target.__name__}"
-    own = {} if target is thing else {f.name: getattr(thing, f.name) for f in fields(thing)}
+    own = {} if target is thing else {name: _kept(thing, name) for name, *_ in _signature(target)}
     return {"name": name} | {key: named(value) if held(type(value)) else value for key, value in own.items()}
+
+
+def _kept(thing: Any, setting: str) -> Any:
+    """The setting that an instance was made with, which it keeps under the same name."""
+    if not hasattr(thing, setting):
+        kind = type(thing).__name__
+        cure = f"Make it a dataclass, or keep the argument: `self.{setting} = {setting}`."
+        raise ConfigError(f"{kind} does not say what its {setting} is", expected=f"an attribute {setting}", cure=cure)
+    return getattr(thing, setting)
 
 
 def unknown(kind: str, name: str, known: Iterable[str], more: str = "") -> ConfigError:
@@ -162,6 +197,8 @@ def unknown(kind: str, name: str, known: Iterable[str], more: str = "") -> Confi
 
 def _users_own(room: str, name: str) -> Part:
     where, _, thing = name.rpartition(":")
+    if where.startswith(OBJECT):
+        return Part(room, name, _fitting(room, name, _held_here(name)))
     if where.endswith(".py"):  # a whole path: a run may be resumed from another folder
         where = str(Path(where).expanduser().resolve())
     try:
@@ -171,12 +208,52 @@ def _users_own(room: str, name: str) -> Part:
     if not callable(getattr(module, thing, None)):
         public = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
         raise unknown(f"name in {where}", thing, public)
-    found = Part(room, f"{where}:{thing}", getattr(module, thing))
-    base = getattr(importlib.import_module(f"coterie.{room}"), "BASE", None)
-    if base and not (inspect.isclass(found.target) and issubclass(found.target, base)):
-        expected = f"a class that inherits {base.__module__}.{base.__name__}"
-        raise ConfigError(f"{name} is no {singular(room)}", expected=expected, got=type(found.target).__name__)
-    return found
+    return Part(room, f"{where}:{thing}", _fitting(room, name, getattr(module, thing)))
+
+
+_adapted: dict[tuple[str, int], tuple[Any, Callable[..., Any]]] = {}
+"""By room and identity: what a user brought, held so that no other gets its identity, and the part made of it."""
+
+
+def _fitting(room: str, name: str, thing: Any) -> Callable[..., Any]:
+    """What a user brought as a part of a room: adapted where that room can, and of its base class where it has one."""
+    if (room, id(thing)) not in _adapted:
+        where = f"coterie.{room}._adapt"
+        adapt = importlib.import_module(where).adapt if importlib.util.find_spec(where) else _as_it_is
+        _adapted[room, id(thing)] = thing, adapt(thing)
+    target, base = _adapted[room, id(thing)][1], getattr(importlib.import_module(f"coterie.{room}"), "BASE", None)
+    if base and not (inspect.isclass(target) and issubclass(target, base)):
+        expected, got = f"a class that inherits {base.__module__}.{base.__name__}", type(thing).__name__
+        raise ConfigError(f"{name.rpartition(':')[2]} is no {singular(room)}", expected=expected, got=got)
+    if not callable(target):
+        raise ConfigError(f"a {type(thing).__name__} is no {singular(room)}", cure=f"See `coterie list {room}`.")
+    return target
+
+
+def _as_it_is(thing: Any) -> Any:
+    return thing
+
+
+OBJECT = "object@"
+"""How the name of a part begins that was given as a Python object."""
+_objects: dict[str, Any] = {}
+"""Python objects that were given as parts, by name."""
+
+
+def hold(name: str, thing: Any) -> None:
+    """Hold a Python object in this process as the part of this name, `object@DIGEST:Median`."""
+    _objects[name] = thing
+
+
+def _held_here(name: str) -> Any:
+    if name not in _objects:
+        own = name.rpartition(":")[2]
+        raise ConfigError(
+            f"{own} was given as a Python object, and is not here",
+            expected="the process that made it, or one that is handed it again",
+            cure=f"Go on from Python: coterie.resume(folder, parts=[{own}]).",
+        )
+    return _objects[name]
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -216,6 +293,24 @@ class Choice:
 
     def make(self) -> Any:
         return self.part.make(**self.settings)
+
+    @property
+    def objects(self) -> dict[str, Any]:
+        """The Python objects that were given for it and for the parts that it holds, by name."""
+        inner = [value for value in self.settings.values() if isinstance(value, Mapping) and "name" in value]
+        own = {self.name: _held_here(self.name)} if self.name.startswith(OBJECT) else {}
+        return own | {name: held for table in inner for name, held in chosen("", table).objects.items()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Take Python objects along to another process, wherever they were defined."""
+        given = self.objects
+        return vars(self) | ({OBJECT: cloudpickle.dumps(given)} if given else {})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, thing in pickle.loads(state.pop(OBJECT)).items() if OBJECT in state else ():
+            if name not in _objects:
+                hold(name, thing)
+        vars(self).update(state)
 
 
 def chosen(room: str, table: str | Mapping[str, Any]) -> Choice:

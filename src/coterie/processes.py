@@ -1,24 +1,93 @@
-"""Processes of Coterie's own: one thread each, started alike wherever they are needed."""
+"""Processes of Coterie's own: one thread each, started alike wherever they are needed; and who is asked to stop.
 
+Ctrl-C, SIGTERM and SIGHUP all ask a run to stop, and whoever asks (a terminal that is closed, a service manager) often
+asks all of its processes. The one that was started by hand decides what that means for the others.
+"""
+
+import atexit
 import contextlib
 import os
+import signal
 import sys
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import resource_tracker
+from types import FrameType
 from typing import Any
 
 import torch.multiprocessing as mp
 
+ASKING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""Signals that ask to stop."""
+_deaf: "weakref.WeakSet[Any]" = weakref.WeakSet()
+"""Processes that do not heed them."""
 
-def start(target: Callable[..., None], *args: Any, preload: Sequence[str] = (), daemon: bool = True) -> Any:
-    """Start a process that calls `target(*args)`; what all such processes import slowly is named in `preload`."""
+
+@contextlib.contextmanager
+def asked_to_stop(stop: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Have `stop` called by signals that ask for it, in the main thread; what is ignored from outside stays ignored."""
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in ASKING:
+            if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` does
+                before[number] = signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def start(
+    target: Callable[..., None], *args: Any, preload: Sequence[str] = (), daemon: bool = True, heeds: bool = False
+) -> Any:
+    """Start a process that calls `target(*args)`; what all such processes import slowly is named in `preload`.
+
+    One that `heeds` signals ends by SIGTERM and SIGHUP, as processes do; others leave it to their starter to stop them.
+    """
     context = _context()
     if preload and context.get_start_method() == "forkserver":
         context.set_forkserver_preload(list(preload))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    process = context.Process(target=target, args=args, daemon=daemon)
+    process = context.Process(target=_call, args=(target, args, heeds), daemon=daemon)
     with _without_main():
-        process.start()
+        if context.get_start_method() == "forkserver":
+            with _blocked():  # it would else be started below, and unblock what is blocked there
+                resource_tracker.ensure_running()
+        with _blocked():  # so that the process which forks the others is deaf, too
+            process.start()
+    if not heeds:
+        _deaf.add(process)
     return process
+
+
+def _call(target: Callable[..., None], args: tuple[Any, ...], heeds: bool) -> None:
+    if heeds and hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKING)
+    target(*args)
+
+
+@contextlib.contextmanager
+def _blocked() -> Iterator[None]:
+    """Signals that ask to stop come later; processes that are started meanwhile do not see them at all."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, set(ASKING) - {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@atexit.register
+def _end() -> None:
+    """End what was left running, which would else be asked to end, and not hear it."""
+    for process in list(_deaf):
+        with contextlib.suppress(ValueError):  # closed
+            if process.is_alive():
+                process.kill()
 
 
 def pipe() -> Any:

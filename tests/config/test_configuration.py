@@ -10,7 +10,8 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from coterie import methods, records
-from coterie.config.configuration import DEFAULT, layered, merge, read
+from coterie.config.configuration import DEFAULT, merge, read
+from coterie.config.layers import layered
 from coterie.config.slots import SLOTS, overlay
 from coterie.errors import ConfigError
 from coterie.runs.experiment import Experiment
@@ -91,6 +92,18 @@ def test_one_epoch_is_what_a_round_is_unless_something_is_said() -> None:
     assert (only(Experiment()).epochs, only(Experiment()).batches) == (1, None)
 
 
+def test_flags_of_a_part_that_all_methods_name_go_over_the_methods(tmp_path: Path) -> None:
+    protocol = only(layered(None, {"methods": "def-kt", "protocol": {"senders": 2}})).protocol
+    assert (protocol["name"], protocol["senders"], protocol["lesson"]["name"]) == ("meetings", 2, "def_kt")  # type: ignore[index, call-overload]
+    file = tmp_path / "x.toml"
+    file.write_text('[methods.mine]\nuse = "dfml"\nprotocol = { lesson = { epochs = 3 } }\n')
+    lesson = only(layered(file, {"protocol": {"lesson": {"high": 0.5}}})).protocol["lesson"]  # type: ignore[index, call-overload]
+    assert (lesson["epochs"], lesson["high"]) == (3, 0.5)
+    below = {"methods": "dfml", "protocol": {"name": "wandering", "hops": 2, "lesson": {"name": "mutual", "epochs": 3}}}
+    found = only(layered(None, below)).protocol  # named by the flag, so it lies below, and the method agrees with it
+    assert (found["hops"], found["lesson"]["epochs"]) == (2, 3)  # type: ignore[index, call-overload]
+
+
 def test_naming_a_rule_by_flag_asks_for_that_method_alone() -> None:
     assert list(layered(None, {"rule": {"name": "median"}}).resolved) == ["median"]
     assert list(layered(None, {"rule": "median"}).resolved) == ["median"]
@@ -103,7 +116,14 @@ def test_naming_a_rule_by_flag_asks_for_that_method_alone() -> None:
 
 def test_short_names_reach_the_optimiser() -> None:
     chosen = only(Experiment(lr=0.3, momentum=0.7))
-    assert chosen.optimiser == {"name": "sgd", "lr": 0.3, "momentum": 0.7, "weight_decay": 0.0, "prox": 0.0}
+    assert chosen.optimiser == {
+        "name": "sgd",
+        "lr": 0.3,
+        "momentum": 0.7,
+        "weight_decay": 0.0,
+        "decay_biases": True,
+        "prox": 0.0,
+    }
     assert chosen.lr is None
     assert chosen.momentum is None
 
@@ -128,6 +148,7 @@ def test_the_latest_word_on_the_learning_rate_wins_however_it_is_spelt(tmp_path:
                 "lr": 0.1,
                 "momentum": 0.7,
                 "weight_decay": 0.0,
+                "decay_biases": True,
                 "prox": 0.0,
             }
 
@@ -254,10 +275,11 @@ def test_a_hub_is_one_of_the_nodes(hub: int, settings: dict[str, Any]) -> None:
         Experiment(**settings, methods={"fedavg": {"protocol": {"hub": hub}}})
 
 
-def test_a_hub_neither_joins_nor_leaves() -> None:
+def test_a_hub_without_deputies_neither_joins_nor_leaves() -> None:
     for churn in ({"joins": {2: 3}}, {"leaves": {2: 3}}):
         with pytest.raises(ConfigError, match=r"protocol\.hub: expected a node that is always there, got 2"):
-            Experiment(protocol={"name": "aggregator", "hub": 2}, **churn)
+            Experiment(protocol={"name": "aggregator", "hub": 2, "deputies": 0}, **churn)
+        Experiment(protocol={"name": "aggregator", "hub": 2}, **churn)
         Experiment(protocol={"name": "aggregator", "hub": 1}, **churn)
 
 
@@ -285,10 +307,17 @@ def test_settings_of_methods_are_checked_like_any_other() -> None:
         Experiment(methods={"a": {"batch_size": 0}})
     with pytest.raises(ConfigError, match="Did you mean 'rule'"):
         Experiment(methods={"a": {"ruel": "decavg"}})
-    for shared in ("rounds", "seeds", "dataset", "engine", "data_dir", "methods"):
+    for shared in ("seeds", "dataset", "engine", "data_dir", "methods"):
         with pytest.raises(ConfigError, match="unknown setting of a method"):
             Experiment(methods={"a": {shared: 1}})
     assert Experiment(rounds=20, methods={"a": {"evaluate": "5"}}).resolved["a"].evaluated() == [0, 5, 10, 15, 20]
+
+
+def test_a_method_may_have_its_own_rounds() -> None:
+    found = Experiment(rounds=20, methods={"a": {"rounds": 3}, "b": {"lr": 0.1}}).resolved
+    assert {name: method.rounds for name, method in found.items()} == {"a": 3, "b": 20}
+    with pytest.raises(ConfigError, match="rounds"):
+        Experiment(methods={"a": {"rounds": 0}})
 
 
 def test_what_the_gain_initialiser_needs_is_filled_in_unless_said_otherwise() -> None:
@@ -364,6 +393,14 @@ def test_odd_names_and_mixed_models_come_back() -> None:
     )
     for text in (experiment.to_toml(), records.frozen(experiment)):
         assert dumped(again(text)) == dumped(experiment)
+
+
+def test_what_methods_share_need_not_make_sense_alone() -> None:
+    """A hub that only the method's own number of nodes has, and one that no method uses."""
+    hub = {"name": "aggregator", "hub": 2}
+    for methods_ in ({"a": {"nodes": 4}}, {"continuous-linear": {}}):
+        experiment = Experiment(nodes=1, protocol=hub, methods=methods_)
+        assert dumped(again(records.frozen(experiment))) == dumped(experiment)
 
 
 SETTINGS: dict[str, st.SearchStrategy[Any]] = {

@@ -85,7 +85,7 @@ def test_text_is_a_slot_or_several(said: Any, meant: Any) -> None:
         ("cnn*", "at least 1, got ''"),
         ("cnn{norm}", r"expected \{key=value,…\}, got 'norm'"),
         ("cnn{nrm=layer}", "unknown setting of model cnn 'nrm'. Did you mean 'norm'"),
-        ("logistic[3]", "model logistic has no setting for the brackets"),
+        ("cnn-mnist[3]", "model cnn-mnist has no setting for the brackets"),
         ("cnnn", "unknown model or mix 'cnnn'. Did you mean 'cnn'"),
         ("h1-resnt", "Did you mean 'h1-resnet'"),
         ("h2[3]", "stands for several models and takes no brackets"),
@@ -177,7 +177,7 @@ def test_numbers_that_make_no_sense_are_refused_before_anything_runs(models: str
 def test_a_pooled_method_has_the_model_of_the_first_node() -> None:
     found = Experiment(models="logistic*2,mlp[8]*2", nodes=4, methods=["centralised"], partition="iid").resolved
     job = build(found["centralised"], samples(), 0)
-    assert job.roster.models == (Choice("models", "logistic", {}),)
+    assert job.roster.models == (Choice("models", "logistic", {"one": False}),)
     assert job.roster.nodes == 1
 
 
@@ -192,7 +192,7 @@ def test_nodes_of_equal_models_are_one_group() -> None:
 
 @pytest.mark.parametrize("name", ["model", "models"])
 def test_both_names_do_in_python_in_files_and_in_methods(name: str, tmp_path: Path) -> None:
-    from coterie.config.configuration import layered
+    from coterie.config.layers import layered
 
     wanted = ["mlp[8]", "logistic", "mlp[8]", "logistic"]
     assert dealt(**{name: "mlp[8],logistic"}, nodes=4) == wanted
@@ -210,7 +210,7 @@ def test_both_names_at_once_are_refused() -> None:
 
 
 def test_settings_join_a_model_in_notation(tmp_path: Path) -> None:
-    from coterie.config.configuration import layered
+    from coterie.config.layers import layered
 
     file = Path(written(tmp_path / "x.toml", 'model = "cnn[4,8]"\n'))
     (method,) = layered(file, {"model": {"norm": "layer"}}).resolved.values()

@@ -48,6 +48,14 @@ def pairs(folder: Path | None = None) -> Dataset:
     return Dataset("pairs", *part(240), *part(60), classes=4)
 
 
+def photos(folder: Path | None = None) -> Dataset:
+    """Images of two kinds, whose channels and pixels all mean something else."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(300, 3, 4, 5, generator=draw)
+    y = (x.flatten(1) @ torch.randn(60, generator=draw) > 0).long()
+    return Dataset("photos", x[:200], y[:200], x[200:], y[200:], classes=2)
+
+
 def numbers(folder: Path | None = None, *, outputs: int = 1) -> Dataset:
     """Points and a linear function of them, with a little noise."""
     draw = torch.Generator().manual_seed(0)

@@ -182,6 +182,19 @@ class Twice(Protocol):
 
 
 @dataclass(frozen=True)
+class Uneven(Protocol):
+    """Everyone's model has its own past and trains for its own time; some train as the method has it."""
+
+    def round(self, place: Place, rule: Rule, merge_first: bool) -> Round:
+        turns = (Train(), Train(start=5), Train(epochs=2), Train(3, 1), Train(0, 3))
+        yield turns[place.node % 5]
+        yield Send(place.audience)
+        heard = yield Receive(place.neighbours)
+        if heard:
+            yield Merge(heard)
+
+
+@dataclass(frozen=True)
 class Meme(Protocol):
     """Each node has a private model beside the one that is merged, and the two learn from each other."""
 

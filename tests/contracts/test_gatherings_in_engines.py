@@ -10,6 +10,8 @@ from torch import Tensor
 
 from coterie.engines import Session
 from coterie.network.graph import Graph
+from coterie.node import node as peer
+from coterie.node.evaluation import score
 from driving import LIGHT, Outcome, agree, drive, job, outcome, own, session
 
 LONER = Graph.from_edges(6, [(0, 1), (1, 2), (2, 0), (2, 3), (3, 4)])
@@ -36,7 +38,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "the lowest joins late": {"joins": {0: 3, 4: 2}, "leaves": {1: 4}},
 }
 PROTOCOLS: dict[str, dict[str, Any]] = {
-    **{name: LIGHT[name] for name in ("wandering", "meetings", "fml")},
+    **{name: LIGHT[name] for name in ("wandering", "meetings", "mentors", "fml")},
     "two hops": {**LIGHT["wandering"], "hops": 2, "share": 0.6},
     "fixed": {**LIGHT["wandering"], "walks": False, "share": 1.0},
     "averages": {"name": "wandering", "lesson": "average"},
@@ -122,6 +124,14 @@ class TestWhoTakesPart:
         passed = model * np.array([3, 3 + 2, 2 + 1, 1])
         np.testing.assert_array_equal(found.ledger["sent_bytes"], news + calls + passed)
 
+    def test_mentors_send_half_of_what_a_meeting_would(self, engine: str) -> None:
+        """Each model goes to both neighbours and none comes back; all have learnt then, each from what it heard."""
+        found = drive(engine, rounds=1, protocol=LIGHT["mentors"], topology="ring")
+        model = 4 * found.models[0].numel()
+        np.testing.assert_array_equal(found.ledger["sent_bytes"], 2 * model)
+        np.testing.assert_array_equal(found.ledger["received_bytes"], 2 * model)
+        assert {node for node, noted in found.notes.items() if "peak" in noted} == {*range(6)}
+
     def test_what_is_measured_is_the_model_at_the_end_of_the_round(self, engine: str) -> None:
         """Also of those who took no part; peaks are there where a model has come home."""
         found = drive(engine, rounds=2, protocol=LIGHT["wandering"], topology="complete")
@@ -149,3 +159,21 @@ def test_distances_of_those_who_took_no_part_are_new() -> None:
         mean = torch.stack([row for n, row in after.models.items() if n != node]).mean(0)
         wanted = float((after.models[node] - mean).norm())
         np.testing.assert_allclose(after.ledger["neighbourhood_distance"][node], wanted, rtol=1e-4)
+
+
+def test_models_that_did_not_change_are_not_judged_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    running, made = session("memory"), job(protocol={**LIGHT["wandering"], "senders": 1}, topology="complete")
+    running.begin(made)
+    running.evaluate()
+    judged: list[int] = []
+
+    def noted(models: Any, rows: Any, *rest: Any) -> Any:
+        judged.extend(models.nodes[rows].tolist())
+        return score(models, rows, *rest)
+
+    monkeypatch.setattr(peer, "score", noted)
+    running.round(1, True)
+    ledger = outcome(running, made).ledger
+    assert {*judged} == {*np.flatnonzero(ledger["batches"]).tolist()}
+    assert len({*judged}) == 2
+    assert np.isfinite(ledger["test_accuracy"]).all()

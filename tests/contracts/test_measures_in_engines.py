@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 
 from coterie import records
 from coterie.network.dynamics import simulate
-from coterie.node.measures import KINDS, SPREADS, STEPS
+from coterie.node.measures import EPOCHS, KINDS, SPREADS, STEPS
 from driving import LIGHT, job, narrow_blocks, own, session
 
 MIXED = [{"name": "mlp", "sizes": [8]}, {"name": "mlp", "sizes": [12]}]
@@ -32,7 +32,7 @@ WORLDS: dict[str, dict[str, Any]] = {
 }
 BUFFERED = ("batch norm", "a parameter without dimension")
 """Models that cannot be stacked."""
-KEYS = ["round", "node", "layer", "measure"]
+KEYS = ["round", "node", "layer", "epoch", "measure"]
 
 
 @functools.cache
@@ -71,11 +71,42 @@ def test_the_table(name: str) -> None:
     told = {"h_norm", "h_element"} if "dechw" in str(WORLDS[name]) else set()
     network = set() if name == "two kinds of model" else {"sigma_an"}
     cosine = set() if name in ("alone", "exercises") else {"step_cosine"}
-    at = {r: set(found.filter(pl.col("round") == r)["measure"]) for r in (0, 1, 3)}
+    assert found["epoch"].is_not_null().equals(found["measure"] == EPOCHS[0])
+    others = found.filter(pl.col("epoch").is_null())  # an epoch may last longer than a round
+    at = {r: set(others.filter(pl.col("round") == r)["measure"]) for r in (0, 1, 3)}
     assert at[0] == set(SPREADS[:2]) | network
     assert at[1] == at[3] == at[0] | set(STEPS[:3]) | cosine | told
     assert set(found.filter(pl.col("node").is_null())["measure"]) == network
     assert set(found.filter(pl.col("measure") == "train_step", pl.col("layer").is_null())["node"]) == set(range(6))
+
+
+@pytest.mark.parametrize("engine", ["memory", "loop", "stack", "workers"])
+def test_losses_by_epoch_are_those_of_the_objective_on_validation_data(engine: str) -> None:
+    """At the beginning of a round and after each of its epochs; the last is of the model after its training."""
+    objective = {"name": "virtual_teacher", "beta": 0.8}
+    made = job(rule="isolation", objective=objective, epochs=2, batches=None, measures=("epochs",))
+    running = session(engine)
+    running.begin(made)
+    frames = []
+    for number in (1, 2):
+        running.round(number, True)
+        frames.append(records.measured("m", 0, number, running.ledger).filter(pl.col("node") == 3))
+    assert [f["epoch"].to_list() for f in frames] == [[0, 1, 2], [2, 3, 4]]
+    assert frames[0]["value"][2] == pytest.approx(frames[1]["value"][0], rel=1e-6)
+    module = made.roster.models[0].make()((1, 8, 8), 10)
+    matrix = running.snapshot().get("0/matrix")
+    if matrix is not None:
+        torch.nn.utils.vector_to_parameters(matrix[3], module.parameters())
+        where, me = torch.as_tensor(made.roster.validation[3]), made.roster.me(np.array([3]), 0, None)  # type: ignore[arg-type]
+        wanted = made.roster.objective.make()(module(made.samples.inputs(where)), made.samples.targets(where), me)
+        assert frames[1]["value"][2] == pytest.approx(wanted.mean().item(), rel=1e-5)
+
+
+def test_who_validates_on_nothing_has_no_losses_by_epoch() -> None:
+    running, made = session("loop"), job(validation=0.0, epochs=1, batches=None, measures=("epochs",))
+    running.begin(made)
+    running.round(1, True)
+    assert records.measured("m", 0, 1, running.ledger).is_empty()
 
 
 def test_steps_are_those_of_the_models() -> None:

@@ -167,15 +167,18 @@ def _module(settings: Experiment) -> torch.nn.Module:
 
 
 class TestRelay:
+    def protocol(self, topology: str) -> dict[str, Any]:
+        return {"name": "relay", "ring": topology == "ring"}
+
     def walk(self, topology: str, rounds: int) -> dict[int, Tensor]:
         """The walk by hand, in plain PyTorch: a module, an optimiser, and the model handed on."""
-        made = job(protocol="relay", topology=topology)
+        made = job(protocol=self.protocol(topology), topology=topology)
         running = session("memory")
         running.begin(made)  # for the starting models only
         models = outcome(running, made).models
         (settings,) = Experiment(model={"name": "mlp", "sizes": [8]}).resolved.values()
         module = _module(settings)
-        for number in range(1, rounds + 1):
+        for number in range(1, rounds + 1 if topology == "ring" else 2):
             for node in range(6):
                 if node:
                     models[node] = models[node - 1].clone()
@@ -194,7 +197,7 @@ class TestRelay:
     @pytest.mark.parametrize("engine", ["loop", "memory"])
     @pytest.mark.parametrize("topology", ["line", "ring"])
     def test_walk(self, engine: str, topology: str) -> None:
-        found, wanted = drive(engine, protocol="relay", topology=topology), self.walk(topology, 3)
+        found, wanted = drive(engine, protocol=self.protocol(topology), topology=topology), self.walk(topology, 3)
         for node, row in found.models.items():
             torch.testing.assert_close(row, wanted[node], rtol=1e-4, atol=1e-5)
 
@@ -237,6 +240,30 @@ class TestAggregator:
             torch.testing.assert_close(row, server.models[0])
         model = 4 * server.models[0].numel()
         np.testing.assert_array_equal(server.ledger["sent_bytes"], 3 * model * np.array([5, 1, 1, 1, 1, 1]))
+
+    @pytest.mark.parametrize("engine", ["loop", "memory"])
+    def test_deputies_cost_nothing_while_the_hub_is_there(self, engine: str) -> None:
+        settings = {"topology": "complete", "initialiser": "common"}
+        some, none = (drive(engine, **settings, protocol={"name": "aggregator", "deputies": count}) for count in (3, 0))
+        assert all(torch.equal(row, none.models[node]) for node, row in some.models.items())
+        for what in ("sent_bytes", "received_bytes"):
+            np.testing.assert_array_equal(some.ledger[what], none.ledger[what])
+
+    @pytest.mark.parametrize("engine", ["loop", "memory"])
+    def test_a_new_hub_averages_when_the_hub_is_gone(self, engine: str) -> None:
+        """As DecAvg among those who are left, from the last global model."""
+        settings = {"topology": "complete", "initialiser": "common", "leaves": {0: 2}}
+        server = drive(engine, protocol="aggregator", **settings)
+        mesh = drive(engine, rule="decavg", **settings)
+        alone = drive(engine, protocol="aggregator", **{**settings, "topology": "star"})
+        for node in range(1, 6):
+            torch.testing.assert_close(server.models[node], mesh.models[node], rtol=1e-4, atol=1e-5)
+            assert not torch.allclose(alone.models[node], server.models[node])
+
+    @pytest.mark.parametrize("faults", [{"presence": 0.5}, {"links": 0.5}, {"presence": 0.6, "absence": 2.0}])
+    def test_engines_agree_on_who_is_the_hub(self, faults: dict[str, Any]) -> None:
+        settings = {"protocol": {"name": "aggregator", "hub": 4}, "topology": "complete", "merge_first": True}
+        agree(drive("loop", rounds=5, **settings, **faults), drive("memory", rounds=5, **settings, **faults))
 
     def test_the_preset_is_the_same(self) -> None:
         both = Experiment(methods={"fedavg": {"use": "fedavg"}, "mesh": {"use": "decavg", "topology": "complete"}})

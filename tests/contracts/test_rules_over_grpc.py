@@ -67,9 +67,10 @@ WORLDS: dict[str, dict[str, Any]] = {
     "early stopping": {"early_stopping": True, "epochs": 4, "batches": None, "lr": 0.8},
     "random virtual teacher": {"objective": {"name": "random_virtual_teacher", "low": 0.5}},
     "relay on a ring": {"protocol": "relay", "topology": "ring"},
-    "relay on a line, failing": {"protocol": "relay", "topology": "line", "links": 0.6},
+    "relay on a line, failing": {"protocol": {"name": "relay", "ring": False}, "topology": "line", "links": 0.6},
     "aggregator": {"protocol": "aggregator", "topology": "star", "merge_first": True},
     "aggregator, failing": {"protocol": {"name": "aggregator", "hub": 1}, "links": 0.6, "presence": 0.8},
+    "aggregator that leaves": {"protocol": "aggregator", "topology": "complete", "leaves": {0: 2}, "links": 0.8},
     "a lesson for two kinds": {
         "protocol": {"name": "aggregator", "lesson": own("Mutual"), "hub": 1},
         "topology": "complete",
@@ -177,9 +178,9 @@ def test_nobody_runs_ahead_or_skips_a_round_where_links_are_down(
     """One node is slow, and in some rounds no message makes the others wait for it."""
     train = Trainer.train_row
 
-    def slowly(trainer: Trainer, row: int, *given: Any) -> int:
+    def slowly(trainer: Trainer, row: int, *given: Any, **more: Any) -> int:
         time.sleep(0.2 if trainer.nodes[row] == 1 else 0)
-        return train(trainer, row, *given)
+        return train(trainer, row, *given, **more)
 
     settings = {"nodes": 3, "topology": "line", "links": 0.4}
     wanted = drive("memory", rounds=5, **settings)
@@ -259,7 +260,7 @@ def test_whole_numbers_travel_whole_in_half_precision(tmp_path: Path) -> None:
     found, whole = Peers(tmp_path, half=True, **settings), drive("memory", **settings)
     assert found.missed == 0
     assert max(peer.node.counters["turn"] for peer in found.running) == 3  # the role wandered
-    told = whole.job.protocol.tells()
+    told = whole.job.protocol.tells(whole.job.roster.nodes)
     numbers = 3 * NUMBER * (5 * 4 * told["news"] + told["role"] + told["taken"])
     for name in ("sent_bytes", "received_bytes"):
         halved, models = found.outcome.ledger[name].sum(), whole.ledger[name].sum() - numbers

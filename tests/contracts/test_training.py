@@ -18,6 +18,7 @@ from coterie.job import Job, Ledger, Roster
 from coterie.node.node import peers
 from coterie.node.training import RowData, StackData, Trainer
 from coterie.parts import names
+from coterie.protocols import Train
 from driving import Outcome, agree, drive, job, outcome, own, session
 
 KEPT = {"keep_optimiser": True}
@@ -27,11 +28,15 @@ WAYS: dict[str, dict[str, Any]] = {
     "epochs": {"epochs": 2, "batches": None},
     "adam": {"optimiser": {"name": "adam", "lr": 0.01}, "lr": None},
     "decay": {"optimiser": {"name": "sgd", "momentum": 0.9, "weight_decay": 0.01}},
+    "decay of weights": {"optimiser": {"name": "sgd", "weight_decay": 0.3, "decay_biases": False}},
     "kept": KEPT,
     "kept adam": {**KEPT, "optimiser": {"name": "adam", "lr": 0.01}, "lr": None},
     "virtual teacher": {"objective": {"name": "virtual_teacher", "beta": 0.9}},
     "gain": {"initialiser": "gain", "clamp": 2.0},
     "logistic": {"model": "logistic"},
+    "turns": {"protocol": own("Uneven"), "epochs": 2, "batches": None},
+    "turns, all kept": {**KEPT, "protocol": own("Uneven")},
+    "renewed": {"renew_optimiser": True, "momentum": 0.0},
     "no validation": {"validation": 0.0},
     "convolutions": {"model": {"name": "cnn", "channels": [4], "kernel": 3}},
     "residual": {"model": {"name": "resnet", "channels": [2, 4], "blocks": 1, "norm": "none"}},
@@ -54,6 +59,7 @@ LOOPED: dict[str, dict[str, Any]] = {
     "control flow": {"model": own("moody")},
     "batch statistics": {"model": own("batch_statistics"), "batch_size": 6, "epochs": 1, "batches": None},
     "a buffer without dimension": {"model": own("scaled")},
+    "renewed, with memory": {"renew_optimiser": True, "epochs": 2, "batches": None},
     "early stopping": EARLY,
     "early stopping, all kept": {**EARLY, **KEPT, "optimiser": {"name": "adam", "lr": 0.1}, "lr": None, "patience": 2},
     "early stopping, batch norm": {**EARLY, "model": {"name": "cnn", "channels": [4], "kernel": 3, "norm": "batch"}},
@@ -460,3 +466,33 @@ class TestSchedule:
         assert order(roster, 0, 1) != order(replace(roster, seed=1), 0, 1)
         alike = replace(roster, train=(roster.train[0],) * roster.nodes)
         assert order(alike, 0, 1) != order(alike, 1, 1)
+
+    def test_a_model_with_a_past_goes_on_in_one_stream_of_orders(self) -> None:
+        """Five epochs of one node are two of one and three of another that holds the same samples."""
+        roster = self.roster(epochs=5)
+        alike = replace(roster, train=(roster.train[0],) * roster.nodes)
+        whole = list(alike.schedule(0, 1))
+        parts = [*alike.schedule(3, 7, Train(0, 2)), *alike.schedule(1, 2, Train(2, 3))]
+        assert len(whole) == len(parts) == alike.steps(3, Train(0, 2)) + alike.steps(1, Train(2, 3))
+        for one, other in zip(whole, parts, strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert alike.behind(1, 2, Train(2, 3)) == 2 * alike.per_epoch(1)
+        assert alike.seen(1, 2, 3 * alike.per_epoch(1), Train(2, 3)) == 3 * len(alike.train[1])
+
+    def test_a_past_of_epochs_is_whole_for_all(self) -> None:
+        """Nodes of unlike size begin an epoch where the model they got had ended one."""
+        roster = self.roster()
+        for node in range(roster.nodes):
+            seen = np.concatenate(list(roster.schedule(node, 4, Train(7, 1))))
+            np.testing.assert_array_equal(np.sort(seen), np.sort(roster.train[node]))
+
+
+@pytest.mark.parametrize("settings", [{}, {"optimiser": {"name": "adam", "lr": 0.01}, "lr": None}])
+def test_an_optimiser_that_is_renewed_forgets_at_every_epoch(settings: dict[str, Any]) -> None:
+    """Two epochs in a round with an optimiser for each are two rounds of an epoch, with a fresh one for each."""
+    both = {"rule": "isolation", "batches": None, "momentum": None, **settings}
+    renewed = drive("loop", rounds=1, epochs=2, renew_optimiser=True, **both)
+    anew, kept = (drive("loop", rounds=r, epochs=e, **both) for r, e in ((2, 1), (1, 2)))
+    for node, row in renewed.models.items():
+        assert torch.equal(row, anew.models[node])
+        assert not torch.equal(row, kept.models[node])

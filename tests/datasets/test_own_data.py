@@ -1,10 +1,16 @@
 """A practitioner's own data: every form is read to the same numbers, and what is wrong is named with its cure."""
 
+import contextlib
 import gzip
+import io
 import os
 import pickle
+import random
 import struct
 import tempfile
+import tracemalloc
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -407,3 +413,90 @@ def test_what_is_not_there_or_of_no_known_kind_is_said(tmp_path: Path) -> None:
     complaint(DataError, tmp_path, "none.npz", "none.npz", "--data-dir")
     (tmp_path / "mine.csv").write_text("a,b\n")
     complaint(DataError, tmp_path, "mine.csv", "mine.csv", ".parquet")
+
+
+# ---- Files that promise too much
+
+
+def npz(path: Path, **members: bytes) -> None:
+    """An archive with these contents under the names of arrays."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+
+
+def plain(array: NDArray[Any]) -> bytes:
+    """An array as it stands in an archive."""
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+@contextlib.contextmanager
+def little_memory(megabytes: int) -> Iterator[None]:
+    """At most so much memory may be taken on the way."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < megabytes << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_bare_pickles_in_an_archive(tmp_path: Path) -> None:
+    npz(tmp_path / "mine.npz", x=pickle.dumps([1, 2]), y=plain(Y))
+    complaint(DataError, tmp_path, "mine.npz", "x is no plain array", "write it again")
+    npz(tmp_path / "mine.npz", x=plain(X), y=b"")
+    complaint(DataError, tmp_path, "mine.npz", "y is no plain array")
+
+
+def test_rows_that_are_promised_and_not_there(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    about = {"descr": "<f4", "fortran_order": False, "shape": (10**12, 3)}
+    np.lib.format.write_array_header_1_0(file, about)
+    npz(tmp_path / "mine.npz", x=file.getvalue() + bytes(80), y=plain(Y))
+    complaint(DataError, tmp_path, "mine.npz", "x promises 12000000000000 bytes, and there are 80", "write it again")
+
+
+@pytest.mark.parametrize("kind", ["npz", "idx"])
+def test_a_little_file_that_expands_beyond_measure_takes_no_memory(tmp_path: Path, kind: str) -> None:
+    zeros = np.zeros((100, 1000, 1000), np.uint8)
+    if kind == "npz":
+        np.savez_compressed(tmp_path / "mine.npz", x=zeros, y=np.zeros(100, np.int64))
+        name = "mine.npz"
+    else:
+        name = write_idx(tmp_path, "train", zeros, np.zeros(100, np.uint8)).name
+    del zeros
+    assert (tmp_path / name).stat().st_size < 1 << 20
+    with little_memory(20):
+        complaint(DataError, tmp_path, name, "that become samples of 40000", "uncompressed")
+
+
+def test_a_table_of_more_rows_than_fit(tmp_path: Path) -> None:
+    pl.select(a=pl.repeat(1.0, 40_000_000, dtype=pl.Float32), label=0).write_parquet(tmp_path / "mine.parquet")
+    with little_memory(20):
+        complaint(DataError, tmp_path, "mine.parquet", "that become samples of")
+
+
+@pytest.mark.parametrize("label", [2**62, 100_000])
+def test_a_label_that_no_class_can_have(tmp_path: Path, label: int) -> None:
+    np.savez(tmp_path / "mine.npz", x=X, y=np.where(np.arange(len(Y)) == 3, label, Y))
+    complaint(DataError, tmp_path, "mine.npz", "0 to 99999", f"{label} in sample 3", "without gaps")
+    complaint(ConfigError, tmp_path, "mine.npz", "dataset.classes", classes=label + 1)
+
+
+def test_no_flipped_bit_of_a_table_is_more_than_a_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Some make Polars panic, which is no `Exception` and speaks to the terminal."""
+    rng, path = random.Random(1), tmp_path / "mine.parquet"
+    pl.DataFrame({"a": [rng.random() for _ in range(200)], "label": [i % 3 for i in range(200)]}).write_parquet(path)
+    whole, panics = path.read_bytes(), 0
+    for _ in range(400):
+        spoilt, bit = bytearray(whole), rng.randrange(8 * len(whole))
+        spoilt[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(spoilt)
+        try:
+            load(tmp_path, "mine.parquet")
+        except DataError as error:
+            panics += isinstance(error.__cause__, pl.exceptions.PanicException)
+    assert panics
+    assert capfd.readouterr().err == ""

@@ -49,7 +49,7 @@ class Mortals(Fleet):
 
     def __init__(self, engine: Peer, clock: Clock, lives: Callable[[int], float]) -> None:
         super().__init__(engine)
-        self.clock, self.lives = clock, lives
+        self.clock, self.lives, self.exitcode = clock, lives, 1
         self.starts: list[float] = []
         self.notes: list[str] = []
 
@@ -60,7 +60,7 @@ class Mortals(Fleet):
             if node:
                 return Process(self.clock, 0, exitcode=0)
             self.starts.append(self.clock.now)
-            return Process(self.clock, self.lives(len(self.starts)), exitcode=1)
+            return Process(self.clock, self.lives(len(self.starts)), self.exitcode)
 
         return start
 
@@ -101,3 +101,10 @@ def test_after_the_last_restart_the_job_ends(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(RunError, match="node-0 ended 2 times"):
         fleet.live(until=140)
     assert len(fleet.starts) == 2
+
+
+def test_who_could_not_write_down_why_it_ended_ends_the_job_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Mortals(Peer(restarts=1), Clock(monkeypatch), lambda number: 0)
+    fleet.exitcode = fleets.UNFIT
+    with pytest.raises(RunError, match=f"node-0: exit code {fleets.UNFIT}"):
+        fleet.live(until=140)

@@ -43,6 +43,16 @@ class TestMailbox:
         assert refusal(mail, 2, 3) == ""
         assert refusal(mail, 1, 3, "start") == ""  # another message of the same round
 
+    def test_nobody_makes_up_more_messages_than_there_can_be(self) -> None:
+        mail = Mailbox({1, 2}, 20, most=5)
+        for number in range(40):
+            if not refusal(mail, 1, 1, f"made up {number}"):
+                put(mail, 1, 1, f"made up {number}")
+        assert len(mail.boxes) == 5
+        assert refusal(mail, 1, 1, "another") == "tag"
+        assert refusal(mail, 1, 2, "another") == ""
+        assert refusal(mail, 2, 1, "another") == ""
+
     def test_past_and_future_rounds_are_refused(self, mail: Mailbox) -> None:
         assert [refusal(mail, 1, round) for round in (0, 1, 2, 3)] == ["past", "past", "past", ""]
         assert refusal(mail, 1, 4) == ""  # it may have ended my round already
@@ -144,3 +154,12 @@ class TestNewestMail:
         mail.note("model", Packet(1, "mlp", Message({}, torch.zeros(1), 3)))
         assert refusal(mail, 1, 3) == "duplicate"
         assert [p.message.round for p in mail.take([1])] == [2]
+
+    def test_nobody_makes_up_more_kinds_of_messages_than_there_can_be(self) -> None:
+        mail = NewestMail(20, most=2)
+        for tag in ("one", "two"):
+            mail.judge(1, 1, tag)
+            mail.note(tag, packet(1))
+        assert refusal(mail, 1, 2, "three") == "tag"
+        assert refusal(mail, 1, 2, "two") == ""
+        assert refusal(mail, 2, 1, "three") == ""

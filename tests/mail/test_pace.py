@@ -95,6 +95,16 @@ class TestDeadline:
         pace.end(now)
         assert pace.deadline == 4.0
 
+    def test_who_waits_for_several_turns_waits_longer(self) -> None:
+        assert made(deadline=10, turns=5).deadline == 50
+        slow, now = made(deadline=10, turns=5), NOW
+        for number in range(1, 6):
+            slow.begin(number, [1, 2, 3], now)
+            slow.waited([], True, now + 1.0, now + 100.0)
+            slow.end(now + 100.0)
+            now += 100.0
+        assert slow.deadline == 50  # of what was waited for five times as much is believed
+
     def test_the_next_process_knows_what_rounds_took(self) -> None:
         pace, again = made(), RoundTimes()
         rounds(pace, 1, 4)
@@ -185,15 +195,17 @@ class TestWhoIsWaitedFor:
         assert pace.outlook([1, 2], 1, 3, NOW, 10, NOW + 10) == Outlook(False, (1,))
         assert pace.outlook([1, 2], 1, 3, NOW, 10, NOW + 20) == Outlook(True, (1, 2))
 
-    @pytest.mark.parametrize("why", ["gone", "finished", "silenced", "skipped", "rubbish"])
+    @pytest.mark.parametrize("why", ["gone", "finished", "silenced", "skipped", "rubbish", "ahead"])
     def test_nobody_waits_for_who_cannot_come(self, why: str) -> None:
         pace = made()
         pace.begin(2, [1, 2] if why == "silenced" else [1, 2, 3], NOW)
         neighbour = pace.neighbours[3]
-        neighbour.reach(3 if why == "skipped" else 1, why == "finished", NOW)
+        neighbour.reach({"skipped": 3, "ahead": 4}.get(why, 1), why == "finished", NOW)
         neighbour.alive, neighbour.sound = why != "gone", why != "rubbish"
         neighbour.first = 3 if why == "skipped" else 0  # it caught up with others, and says so
+        assert not pace.overtaken  # that one of three is ahead does not end the wait for the others
         assert pace.outlook([3], 2, 3, NOW, 1e6, NOW) == Outlook(True)
+        assert pace.outlook([2, 3], 1, 3, NOW, 1e6, NOW) == Outlook(False)
 
     def test_who_does_come_is_waited_for_until_the_deadline(self) -> None:
         pace = made()
@@ -238,7 +250,7 @@ class TestHowFarTheOthersAre:
         pace.neighbours[2].reach(20, False, NOW)
         assert pace.front() == 1
         pace.neighbours[3].alive = False
-        assert pace.front() == 1
+        assert pace.front() == 0  # one of three is no majority
 
     def test_who_is_no_member_is_not(self) -> None:
         pace = made()
@@ -247,8 +259,9 @@ class TestHowFarTheOthersAre:
             pace.neighbours[node].reach(round, False, NOW)
         assert pace.front() == 4
 
-    def test_fewer_are_believed_if_they_are_sound_and_at_a_bounded_pace(self) -> None:
+    def test_half_are_believed_if_they_are_sound_and_at_a_bounded_pace(self) -> None:
         pace = made()
+        pace.present = lambda neighbour, round: neighbour != 3
         pace.neighbours[1].reach(18, False, NOW)
         rounds(pace, 1, 4)
         assert pace.front() == 1  # nothing sound has come from it
@@ -259,6 +272,58 @@ class TestHowFarTheOthersAre:
         pace.neighbours[1].reach(9, False, NOW)
         assert pace.front() == 9  # never further than it says
 
+    def test_a_minority_hurries_nobody_while_a_majority_is_there(self) -> None:
+        """Whatever it has sent, and also if one of the others is gone."""
+        pace = made()
+        for number in range(1, 9):
+            pace.neighbours[1].heard(True)
+            pace.neighbours[1].reach(number + 1000, False, NOW)
+            for node in (2, 3):
+                pace.neighbours[node].heard(True)
+                pace.neighbours[node].reach(number, False, NOW)
+            rounds(pace, number, number)
+            assert pace.front() == number
+            assert not pace.overtaken
+        pace.neighbours[3].alive = False
+        assert pace.front() == 8
+
+    def test_whoever_is_up_first_is_no_majority(self) -> None:
+        pace = Pace([1, 2, 3], Timing(), 20)
+        pace.resume(0)
+        for node, most in ((1, 0), (2, 19), (3, 19)):
+            pace.neighbours[node].alive = True
+            pace.neighbours[node].reach(20 - (node > 1), False, NOW)
+            assert pace.majority == pace.front() == most
+
+    def test_if_no_majority_is_there_others_are_believed_as_far_as_the_time_allows(self) -> None:
+        pace = Pace([1, 2, 3], Timing(), 1000)
+        pace.times.history = [[2.0] * 3, [1.0] * 3]
+        pace.resume(100, away=80.0)  # as long as forty rounds
+        pace.neighbours[1].alive = True
+        pace.neighbours[1].reach(999, False, NOW)
+        assert (pace.majority, pace.front()) == (0, 100 + 1 + 50)
+        pace.neighbours[1].reach(120, False, NOW)
+        assert pace.front() == 120
+        pace.begin(120, [1], NOW)
+        pace.neighbours[1].reach(999, False, NOW)
+        assert pace.front() == 0  # it was away once
+        rounds(pace, 121, 124)
+        assert pace.front() == 120 + 1 + 5
+        pace.neighbours[2].alive = True  # who is asked from now on
+        pace.neighbours[2].reach(124, False, NOW)
+        assert pace.front() == 124
+
+    def test_who_comes_back_asks_the_majority_if_it_is_there(self) -> None:
+        """However long it was away, and whatever a single one has sent meanwhile."""
+        pace = Pace([1, 2, 3], Timing(), 1000)
+        pace.times.history = [[2.0] * 3, [1.0] * 3]
+        pace.resume(100, away=1e6)
+        for node, round in ((1, 1000), (2, 101), (3, 101)):
+            pace.neighbours[node].alive = True
+            pace.neighbours[node].reach(round, False, NOW)
+        pace.neighbours[1].heard(True)
+        assert pace.front() == 101
+
     def test_the_pace_is_counted_from_where_most_others_were(self) -> None:
         """A peer that was taken along by the majority has had good reasons to be there."""
         pace = made()
@@ -267,6 +332,7 @@ class TestHowFarTheOthersAre:
             pace.neighbours[node].reach(12, False, NOW)
         assert pace.front() == 12
         rounds(pace, 12, 12)
+        pace.present = lambda neighbour, round: neighbour > 1
         pace.neighbours[3].reach(20, False, NOW)
         pace.neighbours[3].heard(True)
         assert pace.front() == 12 + 1 + 1

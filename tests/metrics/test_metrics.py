@@ -26,14 +26,11 @@ def draw(seed: int = 0) -> tuple[Tensor, Tensor]:
 def suited(name: str) -> tuple[Tensor, Tensor]:
     """Outputs and targets that a metric can judge."""
     outputs, labels = draw()
-    return (
-        (outputs, torch.randn(M, N, C, generator=torch.Generator().manual_seed(1)))
-        if name == "error"
-        else (
-            outputs,
-            labels,
-        )
-    )
+    rng = torch.Generator().manual_seed(1)
+    if name in ("strict", "lenient"):  # answers to two prompts, of three words each
+        right = torch.randint(0, 4, (M, N, 2, 3), generator=rng)
+        return torch.where(torch.rand(M, N, 1, 1, generator=rng) < 0.5, right, right.flip(1)), right
+    return outputs, torch.randn(M, N, C, generator=rng) if name == "error" else labels
 
 
 def judged(name: str, outputs: Tensor, targets: Tensor, real: Tensor | None = None, size: int = 1000, **s: Any) -> Any:
@@ -85,6 +82,16 @@ def test_against_scikit_learn() -> None:
         assert judged("top_k", outputs, y, k=2)[m] == pytest.approx(wanted, abs=1e-12)
 
 
+def test_f1_of_the_positive_one_of_two_classes() -> None:
+    outputs, y = draw()
+    two, y = outputs[..., :2], y.clamp(max=1)
+    for m in range(M):
+        wanted = f1_score(y[m], two[m].argmax(-1), average="binary")
+        assert judged("f1", two, y, average="binary")[m] == pytest.approx(wanted, abs=1e-12)
+    with pytest.raises(ConfigError, match=rf"average = binary: expected 2 classes, got {C}\. Leave average at macro"):
+        judged("f1", outputs, y, average="binary")
+
+
 def test_loss_and_perplexity() -> None:
     logits = torch.tensor([[[0.0, 0.0], [math.log(3), 0.0]]])
     wanted = (math.log(2) + math.log(4 / 3)) / 2
@@ -109,6 +116,38 @@ def test_tokens_count_one_by_one_and_ignored_ones_not() -> None:
     log = math.log(1 + math.exp(-1))
     assert judged("loss", outputs, targets)[0] == pytest.approx(log + 0.5, rel=1e-6)
     assert judged("accuracy", outputs, targets, torch.tensor([[0.0, 1.0]]))[0] == 0.0
+
+
+A, BUY, END, RING, CROSS, NONE = 1, 2, 3, 7, 8, -100
+
+
+@pytest.mark.parametrize(
+    ("answers", "lenient", "strict"),
+    [
+        ([[BUY, A, RING, END], [RING, END, NONE, NONE]], 1, 1),
+        ([[A, A, RING, END], [A, RING, BUY, A]], 1, 1),  # other words than objects do not matter
+        ([[BUY, A, RING, END], [A, END, NONE, NONE]], 1, 0),  # the second answer does not name it
+        ([[BUY, BUY, BUY, BUY], [11, 12, 13, 14]], 1, 0),  # garbage makes no error
+        ([[BUY, A, RING, CROSS], [RING, END, NONE, NONE]], 0, 0),
+        ([[BUY, A, CROSS, END], [RING, END, NONE, NONE]], 0, 0),
+        ([[NONE] * 4, [NONE] * 4], 1, 0),
+    ],
+)
+def test_answers_to_prompts(answers: list[list[int]], lenient: int, strict: int) -> None:
+    """Two samples and two prompts, the right answers "buy a ring", "ring" and the same of a cross."""
+    right = torch.tensor([[[[BUY, A, name, END], [name, END, NONE, NONE]] for name in (RING, CROSS)]])
+    said = right.clone()
+    said[0, 0] = torch.tensor(answers)
+    assert judged("lenient", said, right)[0] == (lenient + 1) / 2
+    assert judged("strict", said, right)[0] == (strict + 1) / 2
+    assert judged("strict", said, right, size=1)[0] == (strict + 1) / 2
+
+
+@pytest.mark.parametrize("name", ["strict", "lenient"])
+@pytest.mark.parametrize("targets", [torch.zeros(1, 4, 3), torch.zeros(1, 4, dtype=torch.int64)])
+def test_what_is_no_text_is_refused(name: str, targets: Tensor) -> None:
+    with pytest.raises(ConfigError, match=r"expected answers and targets that are tokens.*--dataset patterns"):
+        judged(name, targets.long(), targets)
 
 
 @pytest.mark.parametrize("name", ["accuracy", "loss", "f1", "top_k", "perplexity"])

@@ -2,13 +2,14 @@
 
 import importlib.util
 import sys
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from coterie.contract import Me
 from coterie.errors import ConfigError
 from coterie.parts import find, names
 
@@ -18,7 +19,8 @@ HALVES_FIVE_TIMES = ("vgg16", "efficientnet")
 WITH_TRANSFORMERS = pytest.mark.skipif(
     importlib.util.find_spec("transformers") is None, reason="transformers is not installed"
 )
-MODELS = [pytest.param(n, marks=WITH_TRANSFORMERS) if n == "efficientnet" else n for n in names("models")]
+OF_PICTURES = [n for n in names("models") if n != "lora" and not hasattr(find("models", n).target, "takes")]
+MODELS = [pytest.param(n, marks=WITH_TRANSFORMERS) if n == "efficientnet" else n for n in OF_PICTURES]
 
 
 def build(name: str, shape: tuple[int, ...], classes: int, **settings: Any) -> nn.Module:
@@ -87,6 +89,8 @@ def test_memory_order_of_the_input_does_not_matter(name: str) -> None:
         ("cnn_so2sat", (10, 32, 32), 17, 8_456_433),
         ("vgg16", (3, 32, 32), 10, 33_638_218),
         ("resnet", (3, 32, 32), 10, 11_172_170),
+        ("resnet18", (3, 224, 224), 1000, 11_689_512),
+        ("resnet18", (1, 28, 28), 10, 11_175_370),
         pytest.param("efficientnet", (3, 32, 32), 1000, 5_288_548, marks=WITH_TRANSFORMERS),
     ],
 )
@@ -116,6 +120,25 @@ def test_linear_models_are_linear(name: str) -> None:
     model = build(name, (5,), 3)
     a, b = torch.randn(2, 4, 5)
     torch.testing.assert_close(model(a + b) + model(torch.zeros(4, 5)), model(a) + model(b))
+
+
+@pytest.mark.parametrize("name", ["logistic", "svm"])
+def test_two_classes_can_share_one_score(name: str) -> None:
+    model, x = build(name, (5,), 2, one=True), torch.randn(4, 5)
+    assert size(model) == 6
+    scores = model(x)
+    assert scores.shape == (4, 2)
+    assert not scores[:, 0].any()
+    with pytest.raises(ConfigError, match="one score for all classes: expected 2 classes, got 3"):
+        build(name, (5,), 3, one=True)
+
+
+def test_of_one_score_losses_are_those_of_labels_plus_and_minus_one() -> None:
+    s, y = torch.linspace(-3, 3, 7), torch.tensor([0, 1, 0, 1, 0, 1, 1])
+    sign, scores, me = 2.0 * y - 1, torch.stack([torch.zeros(7), s], 1), cast(Me, None)  # neither asks for it
+    hinge, entropy = find("objectives", "hinge").make(), find("objectives", "cross_entropy").make()
+    torch.testing.assert_close(hinge(scores, y, me), (1 - sign * s).clamp(min=0))
+    torch.testing.assert_close(entropy(scores, y, me), torch.log1p(torch.exp(-sign * s)))
 
 
 def test_hidden_layers_are_followed_by_relu_and_the_last_is_not() -> None:
@@ -173,14 +196,14 @@ def test_four_pools_leave_nothing_of_eight_pixels() -> None:
     assert build("cnn", (3, 16, 16), 10, channels=(32, 64, 128, 256))(torch.randn(2, 3, 16, 16)).shape == (2, 10)
 
 
-IMAGES_ONLY = [n for n in names("models") if n not in ANY_SAMPLE]
+IMAGES_ONLY = [n for n in OF_PICTURES if n not in ANY_SAMPLE]
 
 
 @pytest.mark.parametrize("name", IMAGES_ONLY)
 def test_an_image_that_is_too_small_or_none_at_all_says_what_to_do(name: str) -> None:
     with pytest.raises(ConfigError, match="mlp"):
         build(name, (30,), 10)
-    if name not in ("cnn_so2sat", "resnet", "vit"):  # their layers take an image of any size, or patches
+    if name not in ("cnn_so2sat", "resnet", "resnet18", "vit"):  # their layers take an image of any size, or patches
         with pytest.raises(ConfigError, match=r"too few for the layers of model .* Use"):
             build(name, (3, 2, 2), 10)
 
@@ -201,6 +224,8 @@ def test_an_image_that_is_too_small_or_none_at_all_says_what_to_do(name: str) ->
         ("resnet", {"blocks": 0}),
         ("resnet", {"norm": "group"}),
         ("resnet", {"stem": 5}),
+        ("resnet18", {"channels": ()}),
+        ("resnet18", {"blocks": 0}),
         ("vit", {"width": 0}),
         ("vit", {"depth": 0}),
         ("vit", {"patch": 0}),
@@ -254,6 +279,30 @@ def test_a_residual_block_that_adds_nothing_hands_on_what_it_was_given() -> None
         nn.init.zeros_(block.conv2.weight)  # type: ignore[arg-type, union-attr]
     x = torch.randn(2, 4, 8, 8)
     torch.testing.assert_close(nn.Sequential(*blocks)(x), x)
+
+
+def test_the_first_residual_net_is_the_published_one_layer_by_layer() -> None:
+    model = build("resnet18", (1, 28, 28), 10, channels=(8, 16, 32, 64)).eval()
+    convolutions = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
+    assert [c.kernel_size[0] for c in convolutions].count(3) == 16
+    assert [c.kernel_size[0] for c in convolutions].count(1) == 3  # shortcuts where a stage begins
+    assert convolutions[0].stride == (2, 2)
+    sides: list[int] = []
+    for layer in model.children():
+        if type(layer).__name__ == "_Block":
+            layer.register_forward_hook(lambda _, __, out: sides.append(out.shape[-1]))
+    model(torch.randn(2, 1, 28, 28))
+    assert sides == [7, 7, 4, 4, 2, 2, 1, 1]
+
+
+def test_the_first_residual_net_cuts_what_is_negative_after_the_sum() -> None:
+    """Post-activation: a block that adds nothing hands on what is positive."""
+    model = build("resnet18", (1, 8, 8), 3, channels=(4,), norm="none").eval()
+    block = next(layer for layer in model.modules() if type(layer).__name__ == "_Block")
+    for p in block.parameters():
+        nn.init.zeros_(p)
+    x = torch.randn(2, 4, 8, 8)
+    torch.testing.assert_close(block(x), x.relu())
 
 
 # Vision transformers.
@@ -344,6 +393,7 @@ def test_samples_make_a_difference_to_an_untrained_efficientnet() -> None:
         ("resnet", {"channels": (2, 4), "norm": "layer"}),
         ("resnet", {"channels": (2, 4), "norm": "batch", "stem": 7}),
         ("resnet", {"channels": (2, 4), "norm": "none"}),
+        ("resnet18", {"channels": (2, 4)}),
         ("vit", {"width": 8, "head": 4}),
     ],
 )

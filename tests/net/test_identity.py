@@ -4,6 +4,7 @@ import os
 import re
 import socket
 import stat
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,8 +18,9 @@ from hypothesis import strategies as st
 from coterie.app import peer_commands
 from coterie.errors import PeerError
 from coterie.net import certificates
+from coterie.net.addresses import split_address
 from coterie.net.certificates import certify, key_text, new_key
-from coterie.net.identity import Card, Home, split_address
+from coterie.net.identity import Card, Home
 from coterie.net.tls import channel, server_credentials
 from identities import authority, befriend, wear
 
@@ -31,7 +33,8 @@ def test_a_key_is_never_readable_for_others(tmp_path: Path, monkeypatch: pytest.
 
     def spy(path: Any, flags: int, mode: int = 0o777, **more: Any) -> int:
         made = real(path, flags, mode, **more)
-        seen.append((str(path), stat.S_IMODE(os.fstat(made).st_mode)))
+        if flags & os.O_CREAT:
+            seen.append((str(path), stat.S_IMODE(os.fstat(made).st_mode)))
         return made
 
     monkeypatch.setattr(os, "open", spy)
@@ -226,6 +229,38 @@ def test_a_bad_card_says_what_is_wrong(tmp_path: Path, change: Callable[[str], s
     with pytest.raises(PeerError, match=says) as caught:
         Card.read(path)
     assert "alice.peer" in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "folder", "device"])
+def test_only_plain_files_are_read(homes: Callable[[str], Home], kind: str) -> None:
+    """Who opens a named pipe that nobody writes to would wait for ever."""
+    alice, bob = homes("alice"), homes("bob")
+    alice.add(bob.card)
+    put = {
+        "pipe": os.mkfifo,
+        "socket": lambda path: os.mknod(path, 0o600 | stat.S_IFSOCK),
+        "folder": os.mkdir,
+        "device": lambda path: os.symlink("/dev/zero", path),
+    }[kind]
+    put(alice.path / "neighbours" / "eve.peer")
+    found: list[Any] = []
+
+    def read() -> None:
+        found.append(alice.look())
+        for name in ("certificate.pem", "key.pem"):
+            (alice.path / name).unlink()
+            put(alice.path / name)
+            with pytest.raises(PeerError, match=f"cannot read .*{name}") as refused:
+                alice.check()
+            found.append(refused.value)
+
+    reading = threading.Thread(target=read, daemon=True)
+    reading.start()
+    reading.join(30)
+    assert len(found) == 3
+    cards, wrong = found[0]
+    assert list(cards) == ["bob"]
+    assert "eve.peer" in wrong[0]
 
 
 def test_neighbours_are_sorted_and_oneself_is_none(homes: Callable[[str], Home]) -> None:

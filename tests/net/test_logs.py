@@ -128,6 +128,14 @@ def test_a_full_disk_is_told_once_and_stops_nobody(
     assert capsys.readouterr().err.count("No space left") == 1
 
 
+def test_half_a_line_of_a_process_that_was_killed_on_a_full_disk_spoils_no_other(tmp_path: Path) -> None:
+    (tmp_path / logs.FILE).write_text('{"event": "round"}\n{"event": "rou')
+    logs.say(logs.setup(tmp_path, "alice", verbose=False), logging.INFO, "going on")
+    first, half, last = (tmp_path / logs.FILE).read_text().splitlines()
+    assert half == '{"event": "rou'
+    assert [json.loads(line)["event"] for line in (first, last)] == ["round", "going on"]
+
+
 def test_a_folder_that_cannot_be_is_an_error_with_a_cure(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(PeerError, match="may write to"):
@@ -154,3 +162,31 @@ def test_warnings_can_be_followed_without_a_screen(tmp_path: Path, capsys: pytes
     assert tail.warnings() == ["alice: warning: anew"]
     assert logs.Tail(tmp_path / "nowhere").warnings() == []
     assert capsys.readouterr().err == ""
+
+
+def test_what_happens_all_day_is_told_more_and_more_seldom() -> None:
+    now = 0.0
+    seldom, told = logs.Seldom(lambda: now), []
+    for _ in range(24 * 3600 * 10):  # ten times a second
+        if times := seldom.due("refused", "bob", "shape"):
+            told.append((round(now), times))
+        now += 0.1
+    assert [when for when, _ in told[:6]] == [0, 1, 3, 7, 15, 31]
+    assert len(told) < 12 + 24
+    assert told[0][1] == 1
+    assert sum(times for _, times in told) == pytest.approx(24 * 3600 * 10, rel=0.1)
+    assert not seldom.due("refused", "bob", "shape")
+    assert seldom.due("refused", "bob", "size") == 1  # another thing
+    now += 2 * 3600
+    assert seldom.due("refused", "bob", "shape")
+    now += 1.0
+    assert seldom.due("refused", "bob", "shape") == 1  # it is news again
+
+
+def test_who_comes_every_few_seconds_is_told_more_and_more_seldom_as_well() -> None:
+    now = 0.0
+    seldom, told = logs.Seldom(lambda: now), 0
+    for _ in range(24 * 1200):  # after each pause that doubles there is one of three seconds
+        told += bool(seldom.due("gone", "bob"))
+        now += 3.0
+    assert told < 12 + 24

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 import torch
 
+from calling import Caller, called, listening, taken
 from coterie.net import calls as wires
 from coterie.net import reception, wire
 from coterie.net.contacts import SERVICE
-from coterie.net.identity import split_address
+from coterie.net.places import Rest
 from coterie.net.reception import Reception
 from coterie.net.tls import channel
 from coterie.net.wire import Receiver
@@ -27,74 +28,6 @@ from coterie.peers.runtime import PeerConfig, PeerRuntime
 from peering import MODEL, cancelled, given, run, together, until
 
 # ---- Streams
-
-
-class Caller:
-    """Node 1 by hand: it keeps to the protocol only as far as the test wants."""
-
-    def __init__(self, running: PeerRuntime, to: PeerConfig) -> None:
-        self.self, self.to = running, to
-        self.payload = wire.encode({"w": torch.ones(running.node.params.numel())})
-        (self.code,) = running.agreement.codes
-
-    @asynccontextmanager
-    async def line(self) -> AsyncIterator[grpc.aio.Channel]:
-        async with channel(self.self.config.home, self.to.home.card) as line:
-            call = line.unary_stream(f"/{SERVICE}/Follow")(self.self.links.contacts.hello().SerializeToString())
-            assert Welcome.FromString(await call.read()).accepted
-            yield line
-            call.cancel()
-
-    def header(self, **changes: Any) -> bytes:
-        made = wire.header(self.self.links.contacts.session, 1, "model", self.code, 5.0, self.payload)
-        for name, value in changes.items():
-            setattr(made, name, value)
-        text: bytes = made.SerializeToString()
-        return text
-
-    async def whole(self, **changes: Any) -> AsyncIterator[bytes]:
-        yield self.header(**changes)
-        for chunk in wire.chunks(self.payload):
-            yield chunk
-
-    async def half(self, *, then: "asyncio.Event") -> AsyncIterator[bytes]:
-        yield self.header()
-        yield bytes(self.payload[: len(self.payload) // 2])
-        await then.wait()
-
-    async def bring(self, line: grpc.aio.Channel, parts: AsyncIterator[bytes]) -> Receipt:
-        """The receipt of the first message; calls are ended by those who opened them."""
-        call = line.stream_stream(f"/{SERVICE}/Deliver")(parts, timeout=60)
-        answer = await call.read()
-        call.cancel()
-        return Receipt.FromString(answer)
-
-
-@asynccontextmanager
-async def called(folder: Path, **settings: Any) -> AsyncIterator[tuple[PeerRuntime, Caller]]:
-    """Node 0, waiting for its neighbours, and a hand-made neighbour."""
-    crew = given(folder, **settings)
-    peer, other = PeerRuntime(crew[0]), PeerRuntime(crew[1])
-    task = asyncio.create_task(peer.go())
-    try:
-        await listening(peer, task)
-        yield peer, Caller(other, crew[0])
-    finally:
-        await cancelled([task])
-
-
-async def listening(peer: PeerRuntime, task: "asyncio.Task[Any]") -> None:
-    """Wait until a peer can be called, or has ended."""
-    host, port = split_address(peer.config.home.listen)
-    while not task.done():
-        with suppress(OSError):
-            (await asyncio.open_connection(host, port))[1].close()
-            return
-        await asyncio.sleep(0.01)
-
-
-def taken(peer: PeerRuntime) -> int:
-    return sum(len(box.bytes) for box in peer.mailroom.mailbox.boxes.values())
 
 
 def test_a_stream_that_breaks_adds_nothing(tmp_path: Path) -> None:
@@ -119,7 +52,8 @@ def test_a_stream_that_breaks_adds_nothing(tmp_path: Path) -> None:
             assert (await caller.bring(line, caller.whole())).reason == "duplicate"
             assert taken(peer) == 1
             (box,) = peer.mailroom.mailbox.boxes.values()
-            torch.testing.assert_close(box.summed.sums.merged("w", None, normalised=False), torch.full((MODEL,), 5.0))
+            added = box.summed.sums.merged("w", None, normalised=False)
+            torch.testing.assert_close(added, torch.full((MODEL,), caller.size))
 
     run(scene())
 
@@ -197,6 +131,7 @@ def test_a_stream_that_stands_still_is_cut(tmp_path: Path, monkeypatch: pytest.M
     async def scene() -> None:
         async with called(tmp_path) as (peer, caller), caller.line() as line:
             monkeypatch.setattr(reception, "STALL", 0.2)
+            monkeypatch.setattr(Rest, "FIRST", 0.0)
             for _ in range(reception.STAGED):  # none keeps its place, else there would be no room for a good one
                 assert (await caller.bring(line, caller.half(then=asyncio.Event()))).reason == "slow"
             monkeypatch.setattr(reception, "STALL", 60.0)

@@ -38,6 +38,14 @@ def test_layout(odd: Architecture) -> None:
     assert (odd.width, odd.integers) == (45, 1)
 
 
+def test_what_no_state_holds_is_in_no_row() -> None:
+    module = nn.Linear(2, 2)
+    module.register_buffer("angles", torch.rand(5), persistent=False)
+    module.register_buffer("places", torch.arange(5), persistent=False)
+    made = Architecture("turned", module)
+    assert (made.width, made.integers) == (6, 0)
+
+
 def rows(odd: Architecture, n: int = 2) -> tuple[Tensor, Tensor]:
     matrix, integers = torch.zeros(n, odd.width), torch.zeros(n, odd.integers, dtype=torch.int64)
     for i in range(n):

@@ -199,7 +199,7 @@ def test_all_figures_are_drawn_and_shown(
 ) -> None:
     assert main(["plot", str(measured)]) == 0
     out = capsys.readouterr().out
-    assert all(f"{name}.png" in out for name in ("parameter_spread", "steps", "told"))
+    assert all(f"{name}.png" in out for name in ("parameter_spread", "steps", "told", "epochs"))
     frame, methods = records.measures(measured), ["cfa", "decavg", "dechw", "isolation"]
 
     def mean(method: str, measure: str) -> pl.Series:
@@ -225,7 +225,7 @@ def test_all_figures_are_drawn_and_shown(
     assert "measures.parquet" in capsys.readouterr().out
     page = (measured / "report.html").read_text()
     assert "How far training and aggregation move a node" in page
-    assert page.count("<figure>") == 7
+    assert page.count("<figure>") == 8
 
 
 def test_figures_without_measures_are_left_out(measured: Path, tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_figures_without_measures_are_left_out(measured: Path, tmp_path: Path) -
 def test_figures_of_awkward_measures(tmp_path: Path, figures: dict[str, Figure]) -> None:
     """One round, no spread at all, nobody merges, many tensors, many nodes, a name that is no mathematics."""
     rows = [
-        ("_$x$", 0, number, node, layer, measure, 0.0 if number == 0 else 1.0 + node)
+        ("_$x$", 0, number, node, layer, None, measure, 0.0 if number == 0 else 1.0 + node)
         for number in (0, 40)
         for node in range(8)
         for layer in [None, *(f"{i}.{kind}" for i in range(20) for kind in ("weight", "bias"))]

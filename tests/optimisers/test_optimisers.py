@@ -53,7 +53,39 @@ def test_same_as_pytorch(name: str, settings: dict[str, Any], theirs: Any, optio
 
 
 def test_every_optimiser_is_compared_with_pytorch() -> None:
-    assert {name for name, *_ in PAIRS} == set(names("optimisers"))
+    assert {name for name, *_ in PAIRS} | {"cosine"} == set(names("optimisers"))
+
+
+@pytest.mark.parametrize(
+    ("epoch", "rate"), [(0, 1e-6), (0.5, 15.5e-6), (1, 3e-5), (25.5, 2e-5), (50, 1e-5), (60, 1e-5)]
+)
+def test_the_rate_rises_on_a_line_and_falls_on_a_cosine(epoch: float, rate: float) -> None:
+    schedule = find("optimisers", "cosine").make()
+    assert schedule.rate(epoch, 50) == pytest.approx(rate)
+    assert schedule.at(epoch, 50) == find("optimisers", "adamw").make(lr=schedule.rate(epoch, 50))
+
+
+def test_the_cosine_is_pytorchs() -> None:
+    ours = find("optimisers", "cosine").make(of="sgd", lr=0.3, floor=0.1, warmup=0.0)
+    theirs = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(theirs, 10, eta_min=0.1)
+    for epoch in range(10):
+        assert ours.rate(epoch, 10) == pytest.approx(schedule.get_last_lr()[0])
+        theirs.step()
+        schedule.step()
+
+
+def test_a_schedule_may_have_an_end_of_its_own() -> None:
+    schedule = find("optimisers", "cosine").make(epochs=3.0)
+    assert schedule.at(3, 50) == find("optimisers", "adamw").make(lr=schedule.floor)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"of": "cosine"}, {"lr": 1e-7}, {"floor": -1.0}, {"warmup": -1.0}, {"epochs": 0.0}]
+)
+def test_a_schedule_that_cannot_be(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"must|another schedule"):
+        find("optimisers", "cosine").make(**settings)
 
 
 @pytest.mark.parametrize("name", names("optimisers"))

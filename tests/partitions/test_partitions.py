@@ -9,14 +9,16 @@ from hypothesis import strategies as st
 
 from coterie.errors import ConfigError, DataError
 from coterie.network import skew
-from coterie.partitions import Partition, split
+from coterie.partitions import Partition, overlaps, split
 from coterie.parts import find, names
 from coterie.randomness import generator
+from coterie.runs.experiment import Experiment
 
 SIZES = (130, 170, 150, 210, 190)  # unequal on purpose, and no multiple of the numbers of nodes used
 LABELS = generator(0, "labels").permutation(np.repeat(np.arange(len(SIZES)), SIZES))
 COMPLETE = ("dirichlet", "iid", "labels", "shards", "zipf")  # promise that every sample is given to someone
-EQUAL = ("dirichlet_nodes", "iid_classes", "zipf_equal")  # promise equal totals
+EQUAL = ("dirichlet_nodes", "everything", "iid_classes", "zipf_equal")  # promise equal totals
+SHARED = ("everything", "skew")  # say that nodes may hold the same samples
 
 
 def made(name: str, nodes: int, classes: int = len(SIZES), **more: Any) -> Partition:
@@ -37,13 +39,13 @@ def table(name: str, labels: np.ndarray = LABELS, nodes: int = 7, seed: int = 0,
     return skew.counts(labels, dealt(name, labels, nodes, seed, **more), int(labels.max()) + 1)
 
 
-def holds_contract(parts: list[np.ndarray], samples: int, nodes: int) -> None:
+def holds_contract(parts: list[np.ndarray], samples: int, nodes: int, shared: bool = False) -> None:
     assert len(parts) == nodes
     for part in parts:
         assert part.dtype == np.int64
         assert (np.diff(part) > 0).all()  # sorted, none twice
     together = np.concatenate(parts)
-    assert len(np.unique(together)) == len(together)
+    assert shared or len(np.unique(together)) == len(together)
     assert together.min() >= 0
     assert together.max() < samples
 
@@ -53,21 +55,23 @@ def holds_contract(parts: list[np.ndarray], samples: int, nodes: int) -> None:
 
 @pytest.mark.parametrize("name", names("partitions"))
 @pytest.mark.parametrize("nodes", [1, 2, 7, 40])
-def test_parts_are_disjoint_sorted_and_valid(name: str, nodes: int) -> None:
-    holds_contract(dealt(name, nodes=nodes, seed=nodes), len(LABELS), nodes)
+def test_parts_are_sorted_and_valid_and_disjoint_unless_the_partition_says_so(name: str, nodes: int) -> None:
+    assert overlaps(made(name, nodes)) == overlaps(find("partitions", name).target) == (name in SHARED)
+    holds_contract(dealt(name, nodes=nodes, seed=nodes), len(LABELS), nodes, name in SHARED)
 
 
 @pytest.mark.parametrize("name", names("partitions"))
 def test_seed_decides_and_nothing_else(name: str) -> None:
     first, again, other = dealt(name), dealt(name), dealt(name, seed=1)
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
-    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+    same = all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+    assert same == (name == "everything")
 
 
 @pytest.mark.parametrize("name", names("partitions"))
 def test_labels_need_be_neither_sorted_nor_gapless(name: str) -> None:
     labels = np.array([3, 9, 12])[generator(2, "labels").integers(3, size=200)]
-    holds_contract(dealt(name, labels, nodes=4), len(labels), 4)
+    holds_contract(dealt(name, labels, nodes=4), len(labels), 4, name in SHARED)
 
 
 @pytest.mark.parametrize("name", names("partitions"))
@@ -86,16 +90,18 @@ def test_impossible_numbers_of_nodes_are_refused(name: str, nodes: int) -> None:
     seed=st.integers(0, 2**32),
 )
 def test_contract_holds_for_any_sizes(name: str, sizes: list[int], nodes: int, seed: int) -> None:
+    if name == "skew":
+        sizes = [*sizes, 20]  # it needs two classes
     labels = generator(seed, "labels").permutation(np.repeat(np.arange(len(sizes)), sizes))
     more = {"k": 1} if name == "labels" else {}
     parts = dealt(name, labels, nodes, seed, **more)
-    holds_contract(parts, len(labels), nodes)
+    holds_contract(parts, len(labels), nodes, name in SHARED)
     total = sum(map(len, parts))
     if name in COMPLETE and not (name == "labels" and nodes < len(sizes)):
         assert total == len(labels)
     if name in EQUAL:
         assert len(set(map(len, parts))) == 1
-        assert len(labels) - total < nodes * (len(sizes) if name == "iid_classes" else 1)
+        assert name in SHARED or len(labels) - total < nodes * (len(sizes) if name == "iid_classes" else 1)
 
 
 # Each of them
@@ -353,6 +359,59 @@ def test_impossible_exponents_are_refused(name: str, alpha: float) -> None:
         dealt(name, alpha=alpha)
 
 
+def test_everything_is_all_at_every_node() -> None:
+    assert all(np.array_equal(part, np.arange(len(LABELS))) for part in dealt("everything"))
+
+
+@pytest.mark.parametrize(
+    ("level", "positive", "printed"),
+    [
+        (1, (50, 60, 70, 80, 90), 0.0206),
+        (2, (10, 30, 50, 70, 90), 0.18013),
+        (3, (100, 0, 70, 100, 0), 0.52371),
+    ],
+)
+def test_skew_of_two_classes_is_that_of_the_paper(level: int, positive: tuple[int, ...], printed: float) -> None:
+    labels = generator(1, "labels").permutation(np.repeat([0, 1], [200, 100]))
+    counts = table("skew", labels, 5, level=level)
+    assert counts.tolist() == [[2 * (100 - a), a] for a in positive]
+    assert skew.describe(counts)["share_kl"] == pytest.approx(printed, abs=1e-4)
+    sixth = table("skew", labels, 6, level=level)[5]
+    assert sixth.tolist() == counts[0].tolist()  # the shares begin again
+
+
+def test_skew_draws_each_nodes_samples_on_their_own() -> None:
+    labels = np.repeat([0, 1], 1000)
+    parts = dealt("skew", labels, 5, level=2)
+    both = len(np.intersect1d(parts[0], parts[4]))  # .1 · .9 of the positives and .9 · .1 of the negatives
+    assert both == pytest.approx(180, abs=40)
+    assert len(np.intersect1d(parts[2], dealt("skew", labels, 5, level=2, seed=1)[2])) == pytest.approx(500, abs=80)
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_skew_of_more_classes_gives_the_first_half_one_share_and_the_second_the_other(level: int) -> None:
+    counts = table("skew", np.repeat(np.arange(5), 100), 5, level=level)
+    a = {1: (50, 60, 70, 80, 90), 2: (10, 30, 50, 70, 90)}[level]
+    assert counts.tolist() == [[k, k, k, 100 - k, 100 - k] for k in a]
+
+
+@pytest.mark.parametrize(("level", "held"), [(3, 9), (4, 7), (5, 5)])
+def test_skew_of_more_classes_leaves_labels_out(level: int, held: int) -> None:
+    counts = table("skew", np.repeat(np.arange(10), 30), 8, level=level)
+    assert set(counts.ravel().tolist()) == {0, 30}
+    assert ((counts > 0).sum(axis=1) == held).all()
+    assert len(np.unique(counts, axis=0)) > 1
+
+
+def test_skew_says_which_levels_there_are() -> None:
+    with pytest.raises(DataError, match=r"two classes: expected 1, 2 or 3, got 4\. Lower the level"):
+        dealt("skew", np.repeat([0, 1], 50), 5, level=4)
+    with pytest.raises(ConfigError, match="level"):
+        Experiment(partition={"name": "skew", "level": 6})
+    with pytest.raises(DataError, match="at least 2 classes, got 1"):
+        dealt("skew", np.zeros(50, np.int64), 5)
+
+
 # The split that is common to all
 
 
@@ -360,7 +419,7 @@ def parts_of(pairs: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
     return [np.sort(np.concatenate(pair)) for pair in pairs]
 
 
-@pytest.mark.parametrize("name", names("partitions"))
+@pytest.mark.parametrize("name", [name for name in names("partitions") if name not in SHARED])
 def test_split_sets_a_share_of_each_nodes_own_data_aside(name: str) -> None:
     whole = parts_of(split(made(name, 5), LABELS, 5, 3, validation=0.0))
     pairs = split(made(name, 5), LABELS, 5, 3, validation=0.25)
@@ -371,6 +430,40 @@ def test_split_sets_a_share_of_each_nodes_own_data_aside(name: str) -> None:
     holds_contract(
         [half for pair in pairs for half in pair if half.size], len(LABELS), sum(v.size > 0 for _, v in pairs) + 5
     )
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_nodes_that_share_samples_share_validation_samples(name: str) -> None:
+    pairs = split(made(name, 5), LABELS, 5, 3, validation=0.2)
+    shared = pairs[0][1]
+    assert len(shared) == round(0.2 * len(LABELS))
+    for train, validation in pairs:
+        assert np.array_equal(validation, shared)
+        assert not np.isin(train, shared).any()
+    assert not np.array_equal(shared, split(made(name, 5), LABELS, 5, 4, validation=0.2)[0][1])
+    if name == "everything":
+        assert {len(train) for train, _ in pairs} == {len(LABELS) - len(shared)}
+    assert {len(train) for train, _ in split(made(name, 5), LABELS, 5, 3, items=20)} == {20}
+
+
+def test_split_gives_the_sizes_of_the_paper() -> None:
+    labels = np.repeat([0, 1], [191, 321])  # of 569 tumours, without 57 for testing
+    everything = split(made("everything", 5), labels, 5, 0, validation=1 / 9)
+    assert [(len(train), len(validation)) for train, validation in everything] == [(455, 57)] * 5
+    sizes = [len(train) for train, _ in split(made("skew", 5, level=2), labels, 5, 0, validation=1 / 9)]
+    assert sizes == sorted(sizes)
+    assert sizes[0] == pytest.approx(181, abs=6)
+    assert sizes[4] == pytest.approx(274, abs=6)
+
+
+def test_split_refuses_samples_dealt_out_twice_unless_the_partition_says_so() -> None:
+    def mine(labels: np.ndarray, nodes: int, rng: np.random.Generator) -> list[np.ndarray]:
+        return [np.arange(10)] * nodes
+
+    with pytest.raises(DataError, match=r"each sample at one node at most, got 10 more than there are\..*overlaps"):
+        split(mine, LABELS, 2, 0)
+    mine.overlaps = True  # type: ignore[attr-defined]
+    assert [len(train) for train, _ in split(mine, LABELS, 2, 0)] == [10, 10]
 
 
 def test_split_without_validation_gives_empty_arrays() -> None:

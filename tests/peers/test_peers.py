@@ -1,8 +1,6 @@
-"""Peers in trouble: restarts, absences, full disks, strangers, and neighbours who do not agree."""
+"""Peers in trouble: restarts, absences, strangers, and neighbours who do not agree."""
 
 import asyncio
-import errno
-import json
 import os
 import signal
 import socket
@@ -18,17 +16,17 @@ from typing import Any
 import polars as pl
 import pytest
 
-from coterie import files, records
+from calling import listening
+from coterie import records
 from coterie.config.build import build, load_samples
-from coterie.errors import PeerError, RunError
+from coterie.errors import PeerError
 from coterie.mail.pace import MISSES, Timing
 from coterie.net import calls, reception
 from coterie.net.certificates import certify, key_text, new_key
 from coterie.network.graph import Graph
 from coterie.network.rounds import Network
-from coterie.peers.checkpoint import CHECKPOINT
 from coterie.peers.mailroom import Mailroom
-from coterie.peers.runtime import PeerRuntime
+from coterie.peers.runtime import PeerRuntime, Stopped
 from coterie.runs.experiment import Experiment
 from peering import MODEL, TINY, cancelled, equal, given, kept, run, together, until
 
@@ -66,6 +64,23 @@ def test_all_stop_and_all_go_on_as_if_nothing_had_been(
     rows = run(together(broken))
     equal(straight, broken)
     assert rows["round"].max() == 4
+
+
+@pytest.mark.usefixtures("heeding")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_peer_stops_when_it_is_asked_to(tmp_path: Path, number: int) -> None:
+    crew = given(tmp_path)
+
+    async def scene() -> None:
+        peer = PeerRuntime(crew[0])
+        task = asyncio.create_task(peer.go())
+        await listening(peer, task)
+        os.kill(os.getpid(), number)
+        with pytest.raises(Stopped):
+            await task
+
+    run(scene())
+    assert [e["how"] for e in records.events(crew[0].folder) if e.name == "end"] == ["interrupted"]
 
 
 def test_a_peer_that_comes_back_knows_how_long_rounds_take(tmp_path: Path) -> None:
@@ -153,76 +168,6 @@ def test_who_was_held_up_does_not_take_the_others_for_dead(tmp_path: Path, monke
     assert rows.filter(pl.col("round") == 20)["received_bytes"].to_list() == [20 * 2 * 4 * MODEL] * 3
     for a in crew:
         assert [dict(e.data) for e in records.events(a.folder) if e.name == "fault"] == []
-
-
-# ---- Disks
-
-
-def full_disk(monkeypatch: pytest.MonkeyPatch, rounds: set[str]) -> None:
-    """Checkpoints of these rounds find no room."""
-    write = files.write
-
-    def refuse(path: Path, content: bytes) -> None:
-        if path.name == CHECKPOINT and about(content)["round"] in rounds:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write(path, content)
-
-    monkeypatch.setattr(files, "write", refuse)
-
-
-def about(checkpoint: bytes) -> dict[str, str]:
-    """What a checkpoint says of itself: the metadata in the head of a safetensors file."""
-    length = int.from_bytes(checkpoint[:8], "little")
-    said: dict[str, str] = json.loads(checkpoint[8 : 8 + length])["__metadata__"]
-    return said
-
-
-def test_a_full_disk_does_not_stop_a_peer_and_leaves_its_checkpoint_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    crew, seen = given(tmp_path, rounds=4), []
-    full_disk(monkeypatch, {"2", "3"})
-
-    async def look(running: list[PeerRuntime]) -> None:
-        await until(lambda: running[0].status.checkpoint_errors)
-        seen.append(kept(crew[0])[0]["round"])
-        seen.append(running[0].status)
-
-    run(together(crew, look))
-    assert seen[0] in ("1", "4")  # it was whole then, and it may be the last by now
-    assert seen[1].checkpoint_errors == 2
-    assert "the disk is full" in seen[1].errors[0]["text"]
-    assert kept(crew[0])[0]["round"] == "4"
-
-
-def test_a_full_disk_at_the_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    crew = given(tmp_path)
-    full_disk(monkeypatch, {"3"})
-    with pytest.raises(RunError, match="the disk is full"):
-        run(together(crew))
-    assert kept(crew[0])[0]["round"] in ("1", "2")
-
-
-def test_a_damaged_checkpoint_is_said_and_not_overwritten(tmp_path: Path) -> None:
-    crew = given(tmp_path)
-    run(together(crew))
-    file = crew[0].folder / CHECKPOINT
-    file.write_bytes(file.read_bytes()[:-7])
-    before = file.read_bytes()
-    with pytest.raises(RunError, match="damaged") as caught:
-        run(PeerRuntime(crew[0]).go())
-    assert "Remove it" in str(caught.value)
-    assert file.read_bytes() == before
-
-
-def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> None:
-    crew = given(tmp_path)
-    run(together(crew))
-    (other,) = Experiment(**{**TINY, "lr": 0.7}).resolved.values()
-    with pytest.raises(PeerError, match="another configuration"):
-        run(PeerRuntime(replace(crew[0], settings=other)).go())
-    with pytest.raises(PeerError, match="another peer"):
-        run(PeerRuntime(replace(crew[1], folder=crew[0].folder)).go())
 
 
 # ---- Strangers, and neighbours who do not agree

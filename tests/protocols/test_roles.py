@@ -1,6 +1,7 @@
 """The role of aggregator alone: messages that are lost, nodes that break off and come back as they were some time ago,
 networks that fall apart and find together. Once that is over there is one role, everyone knows it, and it goes on."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -80,9 +81,22 @@ class TestWithoutFaults:
         assert world.lineages == {(0, 0)}
 
     def test_nobody_waits_in_vain(self, graph: str, kind: str) -> None:
-        world = World(GRAPHS[graph], protocol(**KINDS[kind]), strict=True)
+        world = World(GRAPHS[graph], protocol(**KINDS[kind]))
         for _ in range(12):
             world.step()
+            assert not world.vain
+
+    def test_who_comes_back_in_the_middle_of_a_round_waits_for_nothing_that_never_comes(
+        self, graph: str, kind: str
+    ) -> None:
+        """Nobody has heard its news, and it hears everybody's: it may be called, and nobody counts on it."""
+        world = World(GRAPHS[graph], protocol(**KINDS[kind]))
+        world.step()
+        for late in [*range(world.graph.nodes)] * 2:
+            if late in world.holders:  # it would be the one to call
+                continue
+            world.step(lambda a, b, tag, late=late: a == late and tag == "news")
+            assert not {v for v in world.vain if v[0] == late}, (late, world.vain)
 
 
 def test_a_long_way_is_no_loss() -> None:
@@ -190,3 +204,41 @@ def test_no_number_that_a_neighbour_tells_is_believed_blindly(graph: str, kind: 
     for _ in range(recovery(world)):
         world.step()
     settled(world)
+
+
+# Lies.
+
+Lie = tuple[int, ...]
+
+
+@pytest.mark.parametrize("names", [None, [70, 30, 90, 50]], ids=["numbered", "named"])
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda r: (r - 1, -(2**63), 0, 12345, 0, 0),
+        lambda r: (r - 1, 0, 0, 12345, 0, 0),
+        lambda r: (0, 0, r - 1, 0, 0, 0),
+        lambda r: (r - 1, 0, r - 1, 0, 1, 0),
+        lambda r: (r - 1, 0, r - 1, 0, 1, 1),
+    ],
+    ids=["below all names", "new in every round", "moves on elsewhere", "holds and calls nobody", "calls in vain"],
+)
+def test_one_who_says_that_the_role_is_elsewhere_does_not_stop_all_meetings(
+    lie: Callable[[int], Lie], names: list[int] | None
+) -> None:
+    """Node 3 of four; it also takes the role whenever it is handed to it, and does nothing."""
+    complete = Graph.from_edges(4, [(i, j) for i in range(4) for j in range(i)])
+    world, told = World(complete, protocol(), names=names), list[str]()
+
+    def lies(node: int, op: Send) -> Send:
+        if node != 3:
+            return op
+        return replace(op, numbers=lie(world.round) if op.tag == "news" else ())
+
+    world.lies = lies
+    for _ in range(300):
+        world.step()
+        told += [said for node in range(3) for said in world.remarks[node]]
+    led = [round for round in world.led[100:] if round.keys() & {0, 1, 2}]
+    assert len(led) > 50
+    assert not told or "no meeting for 64 rounds" in told[0]

@@ -63,6 +63,29 @@ def test_a_torn_last_line_is_ignored_wherever_it_is_torn(tmp_path: Path) -> None
     assert told(tmp_path) == [("round", 1), ("round", 3)]
 
 
+@pytest.mark.parametrize("place", ["first", "middle", "last", "end of line"])
+def test_a_damaged_line_is_told_and_costs_no_other(tmp_path: Path, place: str) -> None:
+    numbers = range(1, 6)
+    write(tmp_path, *(event("round", round=number) for number in numbers), event("round", ("b", 1), round=1))
+    content = bytearray((tmp_path / FILE).read_bytes())
+    ends = [at for at, byte in enumerate(content) if byte == 10]
+    content[{"first": 0, "middle": ends[1] + 1, "last": ends[3] + 1, "end of line": ends[1]}[place]] ^= 4
+    (tmp_path / FILE).write_bytes(content)
+    lost = {"first": 1, "middle": 3, "last": 5}.get(place)
+    found = records.events(tmp_path)
+    assert [e["round"] for e in found if e.name == "round"] == [*(n for n in numbers if n != lost), 1]
+    assert [e.job for e in found] == [JOB] * 5 + [("b", 1)]
+    assert sum(e.name == "warning" for e in found) == (lost is not None)
+    journal = Journal(tmp_path, {JOB: 4})  # who goes on keeps as many as the checkpoint counts
+    assert (journal.count(JOB), journal.damaged) == (4, int(lost in (1, 3)))
+    journal.close()
+    left = [n for n in numbers if n != lost and n < 5]
+    assert [e["round"] for e in records.events(tmp_path) if e.name == "round"] == [*left, 1]
+    again = Journal(tmp_path, {JOB: 4})
+    assert again.damaged == 0  # it is told once
+    again.close()
+
+
 def test_a_job_that_goes_on_keeps_what_its_checkpoint_counts_and_other_jobs_all(tmp_path: Path) -> None:
     other = ("cfa", 1)
     write(
@@ -151,6 +174,20 @@ def test_the_journals_of_peers_come_together_in_the_order_of_time(tmp_path: Path
     merge(tmp_path, {i: tmp_path / "jobs" / "decavg-0" / "peers" / n for i, n in enumerate("ab")})
     rounds = [(e["round"], e["node"]) for e in records.events(tmp_path) if e.name == "round" and e["node"]]
     assert rounds == [(1, 1), (2, 1)]
+
+
+def test_a_clock_that_is_set_back_does_not_change_the_order_of_a_peers_events(tmp_path: Path) -> None:
+    folders = {i: tmp_path / "jobs" / "decavg-0" / "peers" / name for i, name in enumerate("ab")}
+    for there, times in zip(folders.values(), [(5.0, 1.0, 7.0), (2.0, 3.0, 4.0)], strict=True):
+        there.mkdir(parents=True)
+        each = {"method": "decavg", "seed": 0, "node": 0, "peer": there.name}
+        write(there, *(Event("round", {**each, "round": r}, moment) for r, moment in enumerate(times)))
+    merge(tmp_path / "jobs", folders)
+    for found in (records.events(tmp_path), records.events(tmp_path / "jobs")):
+        told = [(e["peer"], e["round"]) for e in found]
+        assert [r for peer, r in told if peer == "a"] == [0, 1, 2]
+        assert [r for peer, r in told if peer == "b"] == [0, 1, 2]
+        assert told != sorted(told)  # yet by time as far as that goes
 
 
 # What was exchanged.

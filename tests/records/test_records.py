@@ -243,7 +243,7 @@ def test_a_run_that_failed_keeps_whichever_records_go_further(tmp_path: Path) ->
     assert [p.name for p in folder.job("decavg", 0).iterdir()] == ["done.parquet"]
 
 
-def test_only_the_newest_checkpoint_is_kept_and_what_was_cut_short_is_swept_away(tmp_path: Path) -> None:
+def test_the_two_newest_checkpoints_are_kept_and_what_was_cut_short_is_swept_away(tmp_path: Path) -> None:
     folder = records.RunFolder(tmp_path)
     folder.create(small())
     debris = folder.job("decavg", 0) / "making"
@@ -251,7 +251,7 @@ def test_only_the_newest_checkpoint_is_kept_and_what_was_cut_short_is_swept_away
     (debris / "state.safetensors").write_bytes(b"half")
     for number in (1, 2, 10):
         folder.checkpoint("decavg", 0, number, {"x": torch.full((2,), number)}, records.empty(), {"workers": number})
-    assert [p.name for p in folder.job("decavg", 0).iterdir()] == ["round-000000010"]
+    assert {p.name for p in folder.job("decavg", 0).iterdir()} == {"round-000000002", "round-000000010"}
     found = folder.latest("decavg", 0)
     assert found is not None
     number, state, _, plan = found

@@ -7,6 +7,7 @@ import polars as pl
 from coterie.report.races import (
     absolute,
     accuracy_sheet,
+    at_bytes,
     bytes_sheet,
     of_best,
     of_own,
@@ -75,3 +76,19 @@ def test_methods_are_compared_seed_by_seed() -> None:
         ["Fast − Slow", "-0.075 (0/1)", "-0.100 (0/1)"],
         ["Broken − Slow", UNKNOWN, UNKNOWN],  # it never came to the end
     ]
+
+
+def test_methods_are_brought_to_the_bytes_of_one_of_them() -> None:
+    """Each by the last evaluated round within what that one has sent; who sends less is there with its end."""
+    plain = [(0, 3.0, 0.1, 0), (5, 2.0, 0.4, 50), (10, 1.0, 0.6, 100)]
+    lavish = [(0, 3.0, 0.1, 0), (5, 2.0, 0.7, 101), (10, 1.0, 0.8, 200)]  # a byte more is let pass
+    frugal = [(0, 3.0, 0.1, 0), (5, 2.0, 0.2, 10), (10, 1.0, 0.3, 20)]
+    records = curves(plain=plain, lavish=lavish, frugal=frugal, flood=[(0, 3.0, 0.1, 0), (5, 2.0, 0.9, 102)])
+    found = at_bytes(records, "plain").select("method", "round", "test_accuracy").sort("method")
+    assert found.rows() == [("flood", 10, 0.1), ("frugal", 10, 0.3), ("lavish", 10, 0.7), ("plain", 10, 0.6)]
+
+
+def test_a_seed_without_the_one_that_sets_the_bytes_is_left_out() -> None:
+    whole, broken = [(0, 3.0, 0.1, 0), (10, 1.0, 0.8, 9)], [(0, 3.0, 0.1, 0), (5, 9.0, 0.2, 5)]
+    other = curves(one=broken, other=whole).with_columns(seed=pl.lit(1, pl.Int64))
+    assert at_bytes(pl.concat([curves(one=whole, other=whole), other]), "one")["seed"].to_list() == [0, 0]

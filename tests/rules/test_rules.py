@@ -202,6 +202,18 @@ class TestDecHW:
             with pytest.raises(ConfigError, match=rf"rule.trace: expected 0 to 1, got {trace}"):
                 self.observe(made("dechw", trace=trace), 0, Batches())
 
+    def test_a_curvature_that_comes_late_counts_for_nothing(self) -> None:
+        """Asynchronous: a neighbour still says its own when this node does not any more, nor has a term for it."""
+        rule, one = made("dechw", theta=1), torch.ones(1)
+        who = nodes([[0.0, 0.0]], [1], Graph.from_edges(1, []))
+        heard, mine = Summed(rule, "model", {1: 1.0}), Message({"w": who.params[0]}, one, 3)
+        late = {"w": torch.tensor([4.0, 2.0]), "h": torch.tensor([1.0, 3.0])}
+        heard.add(Packet(1, "model", Message(late, one, 1)))
+        inbox = StreamInbox(rule, mine, heard)
+        close(inbox.sum("h", own=True), late["h"])
+        close(inbox.mean("h", own=True), late["h"])
+        close(rule.merge(who.me(0, 3), who.params[0], {"h": torch.zeros(2)}, inbox)[0], [2.0, 1.0])
+
     def test_stops_after_theta(self) -> None:
         data = Batches([1.0, 2.0])
         close(self.observe(made("dechw", theta=2), 5, data)["h"], self.observe(made("dechw"), 2, data)["h"])
@@ -259,8 +271,24 @@ class TestRobust:
         who = random_nodes(seed=4)
         merged, _ = merge(made("trimmed_mean", share=share), who)
         for i, models in self.neighbourhoods(who):
-            cut = int(np.floor(share * len(models) + 1e-9))
+            cut = max(int(np.floor(share * len(models) + 1e-9)), int(share > 0 and len(models) >= 4))
             close(merged[i], np.sort(models, axis=0)[cut : len(models) - cut].mean(0), 1e-5)
+
+    @pytest.mark.parametrize(
+        ("rule", "neighbours", "borne"),
+        [("trimmed_mean", n, b) for n, b in ((1, 0), (2, 0), (3, 1), (8, 1), (9, 2), (13, 2), (14, 3), (19, 4))]
+        + [("median", n, b) for n, b in ((1, 0), (2, 1), (3, 1), (4, 2), (5, 2))],
+    )
+    def test_bears_as_many_liars_as_it_says_and_no_more(
+        self, merge: Merged, rule: str, neighbours: int, borne: int
+    ) -> None:
+        star = Graph.from_edges(neighbours + 1, [(0, j) for j in range(1, neighbours + 1)])
+        for liars in (borne, borne + 1):
+            for lie in (1e30, -1e30):
+                who = nodes(np.linspace(0, 1, 2 * (neighbours + 1)).reshape(-1, 2), [1] * (neighbours + 1), star)
+                who.params[neighbours + 1 - liars :] = lie
+                merged = merge(made(rule), who)[0][0]
+                assert bool(((merged >= 0) & (merged <= 1)).all()) == (liars == borne)
 
     def test_one_liar_cannot_move_the_median(self, merge: Merged) -> None:
         who = nodes(np.zeros((5, 2)), [1] * 5, Graph.from_edges(5, [(i, j) for i in range(5) for j in range(i)]))

@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,8 +19,9 @@ import polars as pl
 import pytest
 
 from coterie import records
-from coterie.engines import CheckpointClock
-from coterie.errors import RunError
+from coterie.engines import CheckpointClock, local
+from coterie.engines.local import LocalSession
+from coterie.errors import ConfigError, RunError
 from coterie.runs import runner
 from driving import light
 from small import LOOP, SMALL, At, Noted, assert_same, happened, interrupt, interrupted, small, timeless
@@ -193,6 +195,46 @@ def test_ctrl_c_while_data_are_loaded(tmp_path: Path, monkeypatch: pytest.Monkey
     assert_same(runner.resume(tmp_path / "x").records, small().run().records)
 
 
+@pytest.mark.usefixtures("heeding")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_whoever_asks_during_preparation_need_not_ask_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """As during calibration, which no round ends: nothing is lost yet."""
+    noted = Noted()
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "choose_mode", lambda *_: os.kill(os.getpid(), number))
+        with pytest.raises(runner.Interrupted, match="coterie resume"):
+            runner.run(small(engine={"name": "local", "workers": 1}), tmp_path / "x", [noted])
+    assert noted.named("warning") == []
+    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)] == [signal.SIG_DFL] * 2
+    assert_same(runner.resume(tmp_path / "x").records, small().run().records)
+
+
+def test_what_is_ignored_stays_ignored(tmp_path: Path) -> None:
+    """As `nohup` asks for."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        frame = runner.run(small(), tmp_path / "x", [At(3, lambda: os.kill(os.getpid(), signal.SIGHUP))]).records
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert frame["round"].max() == 6
+
+
+def test_models_that_are_not_finite_are_not_kept(tmp_path: Path) -> None:
+    """A merge has spoilt them, and Ctrl-C comes before the next training can say so."""
+    file = tmp_path / "broken.py"
+    file.write_text(
+        "from coterie.contract import Rule\n\n\n"
+        "class Broken(Rule):\n"
+        "    def merge(self, me, params, state, inbox):\n"
+        "        return inbox.mean('w') / (0 if me.round == 3 else 1), state\n"
+    )
+    with pytest.raises(runner.Interrupted):
+        runner.run(small(rule=f"{file}:Broken"), tmp_path / "x", [At(3, interrupt, method="broken")])
+    assert not list(tmp_path.glob("x/jobs/*/round-*"))
+
+
 def test_without_a_folder_an_interruption_says_that_nothing_was_written() -> None:
     with pytest.raises(runner.Interrupted, match="Nothing was written"):
         runner.run(small(), None, [At(3, interrupt)])
@@ -206,17 +248,20 @@ def test_a_run_in_a_thread_leaves_signals_alone(tmp_path: Path) -> None:
     assert_same(frames[0], small().run().records)
 
 
-def test_the_command_line_stops_on_ctrl_c_with_130(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_line_stops_when_asked_with_130(tmp_path: Path, number: int) -> None:
+    """All of its processes are asked, as by a terminal that is closed, or a service manager."""
     out = tmp_path / "x"
-    (tmp_path / "long.toml").write_text(small(rounds=100_000, evaluate="log").to_toml())
+    engine = {"name": "local", "workers": 2}
+    (tmp_path / "long.toml").write_text(small(rounds=100_000, evaluate="log", engine=engine).to_toml())
     command = [sys.executable, "-c", "import sys; from coterie.app.cli import main; sys.exit(main())"]
     run = [*command, "run", str(tmp_path / "long.toml"), "--out", str(out)]
     pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(run, **pipes, start_new_session=True)
     try:
-        environment = out / "environment.json"
-        assert until(lambda: environment.is_file() and "jobs" in json.loads(environment.read_text()))
-        os.killpg(process.pid, signal.SIGINT)
+        journal = out / "journal.jsonl"
+        assert until(lambda: journal.is_file() and '"event": "round"' in journal.read_text())
+        os.killpg(process.pid, number)
         _, said = process.communicate(timeout=60)
     finally:
         process.kill()
@@ -269,6 +314,35 @@ def test_the_plan_is_kept_whatever_would_be_chosen_now(tmp_path: Path, monkeypat
     assert records.environment(tmp_path / "new")["jobs"]["decavg-0"] != plan
 
 
+def test_plans_of_all_jobs_are_fixed_before_the_first_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever goes on with a run, on another machine or without its cache, chooses nothing anew."""
+    experiment = small(engine={**LOOP, "mode": "auto"}, methods=["decavg", "dechw"], seeds="0-1", rounds=3)
+    seen: list[dict[str, Any]] = []
+    look = At(1, lambda: seen.append(records.environment(tmp_path / "x")["jobs"]))
+    with pytest.raises(runner.Interrupted):
+        runner.run(experiment, tmp_path / "x", [look, At(2, interrupt)])
+    assert seen[0].keys() == {"decavg-0", "dechw-0", "decavg-1", "dechw-1"}
+    for checkpoint in (tmp_path / "x").glob("jobs/*/round-*"):
+        shutil.rmtree(checkpoint)
+    monkeypatch.setattr(LocalSession, "choose", lambda *_: pytest.fail("a plan was chosen anew"))
+    runner.resume(tmp_path / "x")
+    assert records.environment(tmp_path / "x")["jobs"] == seen[0]
+
+
+@pytest.mark.parametrize("content", [b"[]", b'"abc"', b"abc", b"{", b'{"x": "y"}', b"\xff" * 9])
+def test_a_spoilt_memory_of_what_is_faster_is_measured_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    monkeypatch.setenv("COTERIE_CACHE", str(tmp_path))
+    experiment = small(engine={**LOOP, "mode": "auto", "chunk": 2}, rounds=1)
+    experiment.run()
+    (memory,) = tmp_path.glob("modes-*.json")
+    whole = memory.read_bytes()
+    memory.write_bytes(content)
+    experiment.run()
+    assert memory.read_bytes() == whole
+
+
 def test_stacked_runs_resume_exactly(tmp_path: Path) -> None:
     engine = {**LOOP, "mode": "stack", "chunk": 4}
     experiment = small(engine=engine, batches=None, epochs=1, partition={"name": "dirichlet", "min_samples": 5})
@@ -283,6 +357,18 @@ def test_mixed_models_resume_exactly(tmp_path: Path) -> None:
     experiment = small(model=[{"name": "mlp", "sizes": [8]}, convolution])
     interrupted(experiment, tmp_path / "x")
     assert_same(runner.resume(tmp_path / "x").records, experiment.run().records)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_sample_left_alone_by_batch_norm_is_told_in_a_line(workers: int) -> None:
+    resnet = {"name": "resnet18", "channels": [2, 2, 2, 2]}
+    engine = {**LOOP, "workers": workers}
+    settings = {"model": resnet, "nodes": 3, "rounds": 1, "batches": None, "epochs": 1, "total": 99, "validation": 0}
+    experiment = small(**settings, batch_size=16, engine=engine)
+    with pytest.raises(ConfigError, match=r"the 33 samples of node . in mini-batches of 16 leave one alone") as caught:
+        experiment.run()
+    assert "Choose another --batch-size, such as 15." in str(caught.value)
+    assert len(small(**settings, batch_size=15).run().records) == 6
 
 
 def test_a_run_under_way_cannot_be_resumed_by_another(tmp_path: Path) -> None:

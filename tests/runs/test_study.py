@@ -206,6 +206,18 @@ def test_a_part_of_ones_own_counts_by_what_it_says(tmp_path: Path) -> None:
     assert keys[0] == keys[2] != keys[1]
 
 
+def test_a_setting_that_a_metric_gains_discards_nothing() -> None:
+    def key(*metrics: object) -> str:
+        (task,) = Order("initialisation").tasks("own", Experiment(metrics=metrics)).values()
+        return task.key
+
+    f1 = {"name": "f1", "average": "macro"}  # the average was added when studies had been done
+    assert key("accuracy", "loss", "f1") == key("accuracy", "loss", f1)
+    assert key("accuracy", "loss", {**f1, "average": "binary"}) != key("accuracy", "loss", f1)
+    (plain,) = Order("initialisation").tasks("own", Experiment()).values()
+    assert key(*Experiment().metrics) == plain.key
+
+
 def test_fewer_than_no_jobs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", "initialisation", "--jobs", "-1"]) == 2
     assert "jobs: expected at least 0, got -1" in capsys.readouterr().err

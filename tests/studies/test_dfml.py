@@ -127,3 +127,29 @@ def test_nodes_without_a_peak_count_with_their_present_model(tmp_path: Path) -> 
     (cell,) = {row[1] for row in sheet.rows if row[0] == "DFML, peak models"}
     nodes = next(iter(table.runs.values())).nodes
     assert float(cell.split()[0]) == pytest.approx((0.9 + (nodes - 1) * 0.51) / nodes, abs=1e-3)
+
+
+def test_contenders_of_our_own_are_judged_at_equal_bytes_too(tmp_path: Path) -> None:
+    """Here all are alike by rounds; one sends twice as much as DFML, and has half of its rounds for the same."""
+    table = study("smoke")["table ours"]
+    found = made_up(table, lambda *_: 0.5)
+    twice = pl.when(pl.col("method") == "meetings").then(2).otherwise(1) * pl.col("sent_bytes")
+    frames = {run: f.with_columns(twice.alias("sent_bytes")) for run, f in found.records.items()}
+    *_, rounds, _, sent = sheets(table, Results(frames, {}), tmp_path)
+    assert {row[3] for row in rounds.rows} == {OPEN}
+    told = {(text, where.rpartition(", ")[2]): verdict for text, where, _, verdict in sent.rows}
+    assert {text for (text, _), verdict in told.items() if verdict == FAILS} == {
+        "several aggregators a round above DFML"
+    }
+    assert told["several aggregators a round above DFML", "ring"] == FAILS
+    assert told["every node taught by its neighbours above DFML", "ring"] == OPEN
+    assert ("every node taught by its neighbours above DFML", "IID") not in told
+
+
+def test_contenders_are_what_they_are_called() -> None:
+    methods = {name: m for run in study("laptop")["table ours"].runs.values() for name, m in run.resolved.items()}
+    lessons = {name: as_table(m.protocol).get("lesson") for name, m in methods.items()}
+    assert {lessons[name]["epochs"] for name in lessons if name != "dec-fedavg"} == {5}
+    assert (lessons["corrected"]["strength"], lessons["narrowed"]["strength"]) == (1.0, -1.0)
+    assert lessons["mentors"]["learners"] == "own"  # nobody else's model comes back
+    assert as_table(methods["united"].initialiser)["name"] == "common"

@@ -38,6 +38,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "figure 2",
         "figure 3",
     ),
+    "deployments": ("table III", "table IV", "table XIV", "table svm", "table cost", "table bounds", "figure svm"),
     "dfml": ("table 6a", "table 8a", "table local", "table cost", "figure 5", "figure 22"),
 }
 """Some of each: all would take minutes."""
@@ -103,6 +104,7 @@ PANELS: dict[str, dict[str, list[tuple[str, int, set[str]]]]] = {
         "curves-mnist.png": [("communication round", 7, {"DecHetero", "CFA", "DecHW"})] * 2,
         "trace.png": [("communication round", 10, {f"node {i}" for i in range(10)})] * 2,
     },
+    "deployments": {},
     "dfml": {
         "curves-h2-digits.png": [("communication round", 5, {"DFML", "DFML, peak models", "Dec. FedAvg"})] * 2,
         "clusters.png": [("communication round", 6, {"mlp[16,8], DFML", "mlp[8], Dec. FedAvg"})] * 2,

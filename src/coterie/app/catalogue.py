@@ -1,14 +1,17 @@
 """The catalogue of parts: rooms, the parts in them, and the documentation of each part."""
 
 import re
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from coterie import methods
-from coterie.models import mixes
-from coterie.parts import ROOMS, Part, find, names, singular, unknown
+from coterie.parts import ROOMS, Part, described, names, singular, unknown
+
+if TYPE_CHECKING:
+    from coterie.models import Mix
 
 METHODS = "methods"
 ABOUT = {**ROOMS, METHODS: "whole methods, each a small composition of parts"}
@@ -33,14 +36,13 @@ def rooms() -> RenderableType:
 
 def inside(where: str) -> RenderableType:
     """A table of all parts in a room, and of the mixes of models."""
-    together = mixes() if where == "models" else {}
+    together = _mixes() if where == "models" else {}
     table, mixed = (_grid(max(map(len, [*_names(where), *together]))) for _ in range(2))
     for name in _names(where):
         if where == METHODS:
             summary, reference = methods.describe(name)
         else:
-            part = find(where, name)
-            summary, reference = part.summary, part.reference
+            summary, reference = described(where, name)
         table.add_row(name, Text(summary), Text(brief(reference), style="dim"))
     for name, mix in together.items():
         mixed.add_row(name, Text(mix.summary), Text(brief(mix.reference), style="dim"))
@@ -61,7 +63,7 @@ def show(where: str, name: str) -> RenderableType:
     from coterie.config.spread import mixed, notation
 
     if where == "models" and (models := mixed(name)) is not None:
-        mix = mixes()[name.partition("/")[0]]
+        mix = _mixes()[name.partition("/")[0]]
         return _sheet(f"mix {name}", mix.summary, "\n".join(f"    {notation(m)}" for m in models), None, mix.reference)
     part = load(where, name)
     table = _exhibits(part) if where == "studies" else _parameters(part)
@@ -111,6 +113,12 @@ def _parameters(part: Part) -> RenderableType | None:
         flag = f"--{slot}.{key.replace('_', '-')}" if slot else key
         table.add_row(flag, kind_of(annotation), "required" if default is EMPTY else shown(default) or "none")
     return table
+
+
+def _mixes() -> "dict[str, Mix]":
+    from coterie.models import mixes
+
+    return mixes()
 
 
 def _names(where: str) -> list[str]:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 from rich.console import Console
 
-from coterie import files
+from coterie.app.convergence_view import convergence
+from coterie.app.several import measures_of, several
 from coterie.app.study_view import study
-from coterie.app.terminal import console, print_paths
+from coterie.app.terminal import CONTROLS, console, print_paths
 from coterie.errors import ConfigError, CoterieError
 from coterie.version import __version__
 
@@ -75,6 +76,11 @@ DYNAMICS = """Watch how averaging shrinks random weights and brings nodes togeth
 For example:
   coterie dynamics ba --nodes 1000 --m 8 --rounds 100 --noise 0.001 --draw d.png"""
 
+THEORY = """Hold the bounds of theory beside the gap to the optimum, round by round, for linear models.
+
+Settings are those of `coterie run`:
+  coterie theory my.toml --methods continuous-ring,star"""
+
 FOLDERS = Parameter(help="run directories", negative=())
 
 
@@ -119,7 +125,7 @@ def _call(tokens: list[str]) -> int:
 
 
 def _complain(text: str, code: int = 2) -> int:
-    print(f"coterie: {' '.join(text.split())}", file=sys.stderr)
+    print(f"coterie: {CONTROLS.sub('�', ' '.join(text.split()))}", file=sys.stderr)
     return code
 
 
@@ -141,6 +147,18 @@ def _dynamics_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]
     return dynamics_command(tokens, DYNAMICS)
 
 
+def _theory_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
+    from coterie.app.theory_view import theory_command
+
+    return theory_command(tokens, THEORY)
+
+
+def _show_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
+    from coterie.app.plan import show_command
+
+    return show_command(tokens, show)
+
+
 def _run_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
     return _running(tokens, RUN)
 
@@ -149,14 +167,14 @@ def _up_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
     """`run` with real peers: the engine is said, and nodes are called peers."""
     if any(token.partition("=")[0] == "--engine" for token in tokens):
         raise ConfigError("coterie up runs real peers", cure="For another engine use `coterie run --engine NAME`.")
-    named = [re.sub(r"^--peers(?==|$)", "--nodes", token) for token in tokens]
-    return _running(["--engine", "peer", *named], UP)
+    return _running(["--engine", "peer", *(re.sub(r"^--peers(?==|$)", "--nodes", token) for token in tokens)], UP)
 
 
 def _running(tokens: list[str], about: str) -> tuple[Callable[..., int], list[str]]:
-    from coterie.app import flags
-    from coterie.config.configuration import layered
+    from coterie.app import flags, plan
+    from coterie.config.layers import layered
 
+    tokens = [re.sub(r"^--method(?==|$)", "--methods", token) for token in tokens]
     known, base = flags.run_flags(tokens)
     where = "folder of the run (else a fresh one in runs)"
     known.insert(len(flags.OFTEN), flags.Flag("--out", ("out",), str, None, where, flags.EVERYDAY, "FOLDER"))
@@ -172,6 +190,7 @@ def _running(tokens: list[str], about: str) -> tuple[Callable[..., int], list[st
             folder = _fresh(Path(file).stem if file else named)
         from coterie.runs import runner
 
+        plan.print_plan(experiment)
         return _watch(Path(folder), experiment, lambda observers: runner.run(experiment, folder, observers).records)
 
     file = flags.positional("file", "a TOML file with settings (else the default experiment)", None)
@@ -200,15 +219,15 @@ def _watch(folder: Path, experiment: "Configuration", go: "Callable[[Sequence[Ob
 
 
 def _finish(screen: Console, frame: "pl.DataFrame", folder: Path) -> int:
-    from coterie import records
+    from coterie import files, records
     from coterie.report.page import write_report
     from coterie.report.statistics import summary
     from coterie.report.tables import render
 
     screen.print(render(summary(frame), width=screen.width))
     with files.disk(folder):
-        configuration = records.configuration(folder).to_toml()
-        measures = _measures([folder])
+        configuration = records.configuration_text(folder)
+        measures = measures_of([folder])
         environment = records.environment(folder)
         report = write_report(frame, folder, folder.name, configuration, environment, measures=measures)
     plots = [p.name for p in sorted(folder.glob("*.png"))]
@@ -236,7 +255,7 @@ def compare(folder: Annotated[str, Parameter(help="a run directory")], /, *more:
     from coterie.report.tables import render
 
     screen = console()
-    screen.print(render(summary(_several([folder, *more])), width=screen.width))
+    screen.print(render(summary(several([folder, *more])), width=screen.width))
     return 0
 
 
@@ -251,38 +270,15 @@ def plot(
     from coterie.report.curves import plot_all
     from coterie.report.measures import plot_measures
 
-    frame = _several([folder, *more])
+    frame = several([folder, *more])
     where = Path(out or ("plots" if more else folder))
     with disk(where, "Choose another --out."):
         where.mkdir(parents=True, exist_ok=True)
         written = plot_all(frame, where)
-        if (measures := _measures([folder, *more])) is not None:
+        if (measures := measures_of([folder, *more])) is not None:
             written += plot_measures(measures, where)
     print_paths({path.stem.replace("_", " "): path for path in written})
     return 0
-
-
-def _several(folders: Sequence[str]) -> "pl.DataFrame":
-    """The records of some runs; each is called by its folder's name, or by its path where names coincide."""
-    from coterie import records
-    from coterie.report.statistics import label_runs
-
-    return label_runs({label: records.load(folder) for label, folder in _labelled(folders).items()})
-
-
-def _measures(folders: Sequence[str | Path]) -> "pl.DataFrame | None":
-    """The measures of some runs, if any of them has some."""
-    from coterie import records
-    from coterie.report.statistics import label_runs
-
-    measured = {label: Path(f) for label, f in _labelled(folders).items() if (Path(f) / records.MEASURED).is_file()}
-    return label_runs({label: records.measures(folder) for label, folder in measured.items()}) if measured else None
-
-
-def _labelled(folders: Sequence[str | Path]) -> dict[str, str | Path]:
-    """Labels of runs: the folder's name, or its path where names coincide."""
-    names = [Path(f).resolve().name for f in folders]
-    return dict(zip(names if len(set(names)) == len(names) else map(str, folders), folders, strict=True))
 
 
 def export(
@@ -294,12 +290,13 @@ def export(
     seed: Annotated[int | None, Parameter(help="which seed, if there are several")] = None,
     node: Annotated[int, Parameter(help="whose model")] = 0,
     peak: Annotated[bool, Parameter(help="the peak that a lesson kept beside the last model", negative=())] = False,
+    build: Annotated[bool, Parameter(help="run the model's own part, if that takes it", negative=())] = False,
 ) -> int:
     """Write a trained model of a run as named tensors, for PyTorch without Coterie."""
     from coterie.runs.run import Run
 
     model = Run.open(folder).models(method, seed)[node]
-    said = (model.peak if peak else model).export(Path(file))
+    said = (model.peak if peak else model).export(Path(file), build)
     print_paths({"model": file, "is": said["model"], "of": f"{said['method']}, seed {said['seed']}, node {node}"})
     return 0
 
@@ -319,7 +316,7 @@ def show(
     name: Annotated[str, Parameter(help="the part's name, or file.py:Name for your own")],
     /,
 ) -> int:
-    """Show what a part does: its equation, its settings, its paper."""
+    """Show what a part does: its equation, its settings, its paper; with --budget E a method's plan, too."""
     from coterie.app import catalogue
 
     console().print(catalogue.show(catalogue.room(room), name), crop=False)
@@ -365,9 +362,11 @@ def _peer() -> App:
 FLAGGED = {
     "run": _run_command,
     "up": _up_command,
+    "show": _show_command,
     "graph": _graph_command,
     "partition": _partition_command,
     "dynamics": _dynamics_command,
+    "theory": _theory_command,
 }
 """Commands whose flags depend on the parts they name."""
 
@@ -388,12 +387,14 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "resume": resume,
     "compare": compare,
     "plot": plot,
+    "convergence": convergence,
     "export": export,
     "list": list_parts,
     "show": show,
     "graph": _stub(GRAPH),
     "partition": _stub(PARTITION),
     "dynamics": _stub(DYNAMICS),
+    "theory": _stub(THEORY),
     "study": study,
     "collect": collect,
 }

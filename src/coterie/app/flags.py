@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from cyclopts import Group, Parameter, Token
 
 from coterie.config.configuration import DEFAULT, Configuration, read
+from coterie.config.layers import common_parts
 from coterie.config.slots import EXTRAS, SLOTS, as_table
 from coterie.config.spread import slots
 from coterie.config.text import is_list, literal, members, parse
@@ -31,6 +32,7 @@ OFTEN = (
     "rounds",
     "epochs",
     "batches",
+    "budget",
     "batch_size",
     "lr",
     "momentum",
@@ -166,11 +168,17 @@ def part_flags(
 
 
 def run_flags(tokens: Sequence[str]) -> tuple[list[Flag], dict[str, Any]]:
-    """All flags that make sense with the file and the parts that these arguments name, and what the file says."""
+    """All flags that make sense with the file and the parts that these arguments name, and what the file says.
+
+    Where all methods name a part themselves, flags are of that one, and the file is as if it said so, too.
+    """
     file = configuration_file(tokens)
     base = read(DEFAULT if file is None else file)
     flags = experiment_flags(base)
     typed = joined(tokens, flags)
+    methods: Any = spoken(typed, "--methods") or ({} if spoken(typed, "--rule") else base.get("methods", {}))
+    unnamed = {s: table for s, table in common_parts(methods).items() if not spoken(typed, f"--{s}")}
+    base = {**base, **unnamed}
     for order, slot in enumerate(SLOTS):
         default = Configuration.model_fields[slot].default
         below = base.get(slot, default)

@@ -1,6 +1,9 @@
 """The commands of a peer: `coterie peer init`, `add`, `remove`, `move`, `rotate`, `run`, `export`."""
 
+import contextlib
+import gc
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -125,24 +128,30 @@ def run(
     home: Folder = None,
 ) -> int:
     """Train with whoever is there, from the beginning or from where this peer was."""
-    from coterie.config.configuration import layered
+    from coterie.config.layers import layered
     from coterie.peers import deployment, runtime
     from coterie.peers.checkpoint import CHECKPOINT
+    from coterie.peers.introductions import Introduced
+    from coterie.processes import asked_to_stop
 
-    here, done = _open(home), None
+    here, given, done = _open(home), None, None
     with deployment.alone(here):
-        while done is None:
-            given = deployment.peer_config(
-                layered(Path(file), {}), here, data, method, architecture, port=status_port, verbose=not quiet
-            )
+        while given is None or done is None:
             try:
-                done = runtime.run(given)
-            except runtime.Introduced:
+                with asked_to_stop(signal.default_int_handler):  # before and after the rounds, too
+                    given = None
+                    gc.collect()  # the parts of a peer know each other: what it was, with its data, would linger
+                    given = deployment.peer_config(
+                        layered(Path(file), {}), here, data, method, architecture, port=status_port, verbose=not quiet
+                    )
+                    done = runtime.run(given)
+            except Introduced:
                 continue
-            except runtime.Stopped:
-                kept = (given.folder / CHECKPOINT).exists()
+            except (runtime.Stopped, KeyboardInterrupt):
+                kept = (here.path / deployment.RUN / CHECKPOINT).exists()
                 model = "; the model so far: `coterie peer export`" if kept else ""
-                print(f"Stopped. Go on with the same command{model}.", flush=True)
+                with contextlib.suppress(OSError):  # the terminal may be gone
+                    print(f"Stopped. Go on with the same command{model}.", flush=True)
                 os._exit(0)  # a training step under way is not waited for: the checkpoint of the last round stands
     last = done.row(-1, named=True)
     name, value = next((k.removeprefix("merged_"), v) for k, v in last.items() if k.startswith("merged_"))

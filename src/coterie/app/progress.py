@@ -52,16 +52,19 @@ class Bars:
         self.bars.stop()
 
     def _begin_run(self, event: Event) -> None:
-        self.rounds, self.done = event["rounds"], dict.fromkeys(map(tuple, event["left"]), 0)
+        self.done = dict.fromkeys(map(tuple, event["left"]), 0)
+        self.rounds = dict.fromkeys(self.done, event["rounds"])
         _say(self.bars.console, f"writing to {self.where}", "dim")
         jobs = len(self.done)
-        self.whole = self.bars.add_task("all", total=jobs * self.rounds, said=f"0 of {jobs} jobs")
+        self.whole = self.bars.add_task("all", total=sum(self.rounds.values()), said=f"0 of {jobs} jobs")
         self.present = self.bars.add_task("preparing", total=None, said="")
         self.bars.start()
 
     def _begin_job(self, event: Event, job: Job) -> None:
         self.reached = ""
-        self.total, said = event["rounds"], f"{job[0]}, seed {job[1]}"
+        self.rounds[job] = self.total = event["rounds"]
+        said = f"{job[0]}, seed {job[1]}"
+        self.bars.update(self.whole, total=sum(self.rounds.values()))
         self.bars.reset(self.present, total=self.total, completed=event["round"], description=said)
         if event["round"]:  # resumed: what was done before says nothing of the speed now
             self.bars.reset(self.whole, completed=sum(self.done.values()) + event["round"])
@@ -70,7 +73,7 @@ class Bars:
     def _progress(self, job: Job, round: int) -> None:
         self.done[job] = round
         self.bars.update(self.present, completed=round, said=f"round {round} of {self.total}{self.reached}")
-        finished = sum(r >= self.rounds for r in self.done.values())
+        finished = sum(r >= self.rounds[job] for job, r in self.done.items())
         self.bars.update(self.whole, completed=sum(self.done.values()), said=f"{finished} of {len(self.done)} jobs")
 
 

@@ -1,17 +1,31 @@
 """Printing on the terminal: facts, paths, and the console itself."""
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What steers a terminal, or turns the order of letters around."""
+
+
+class _Careful(Console):
+    """A console that nobody's names steer: control characters in what is shown are replaced by a sign."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """What is to be shown, in pieces."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else CONTROLS.sub("�", text), style, control)
 
 
 def console() -> Console:
     """The console: a terminal as wide as it is, a file or a pipe with 100 columns."""
-    made = Console(highlight=False, markup=False)
+    made = _Careful(highlight=False, markup=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = 100
     return made

@@ -74,7 +74,7 @@ def partition_command(tokens: list[str], help: str) -> tuple[Callable[..., int],
 
         from coterie.config.build import load_samples
         from coterie.network import skew
-        from coterie.partitions import split
+        from coterie.partitions import overlaps, split
         from coterie.report.allocation import draw_allocation
 
         settings = flags.settings(known, given, {})
@@ -86,9 +86,13 @@ def partition_command(tokens: list[str], help: str) -> tuple[Callable[..., int],
         labels = targets if samples.classes else np.zeros(len(targets), np.int64)  # no classes: sizes alone differ
         deal = choice("partition", as_table(experiment.partition)).make()
         limits: Any = {"items": experiment.items, "total": experiment.total}
-        pairs = split(deal, targets, experiment.nodes, seed, validation=0.0, **limits)
+        aside = experiment.validation if overlaps(deal) else 0.0  # what is set aside before nodes get their parts
+        pairs = split(deal, targets, experiment.nodes, seed, validation=aside, **limits)
         counts = skew.counts(labels, [train for train, _ in pairs], samples.classes or 1)
-        print_facts({key.replace("_", " "): value for key, value in skew.describe(counts).items()})
+        facts = skew.describe(counts)
+        if overlaps(deal):
+            facts["distinct_samples"] = len(np.unique(np.concatenate([train for train, _ in pairs])))
+        print_facts({key.replace("_", " "): value for key, value in facts.items()})
         if picture:
             picture.parent.mkdir(parents=True, exist_ok=True)
             draw_allocation(counts, picture, f"{scheme}, {experiment.nodes} nodes, {dataset}, seed {seed}")

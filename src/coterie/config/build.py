@@ -99,7 +99,7 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
     )
     graphs = network(e, seed)
     if e.pooled:
-        together = [np.sort(np.concatenate(own)) for own in zip(*parts, strict=True)]
+        together = [np.unique(np.concatenate(own)) for own in zip(*parts, strict=True)]
         parts = [(together[0], together[1])]
         graphs = Network.still(Graph.from_edges(1, []))
     train, validation = tuple(p[0] for p in parts), tuple(p[1] for p in parts)
@@ -116,7 +116,13 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
         objective=e.choice("objective"),
         optimiser=e.choice("optimiser"),
         training=Training(
-            e.epochs, e.batches, e.batch_size, e.clamp, e.keep_optimiser, e.patience if e.early_stopping else None
+            e.epochs,
+            e.batches,
+            e.batch_size,
+            e.clamp,
+            e.keep_optimiser,
+            e.patience if e.early_stopping else None,
+            e.renew_optimiser,
         ),
         groups=tuple(np.flatnonzero(kind == g) for g in range(len(models))),
         train=train,
@@ -128,7 +134,7 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
         metrics=e.judges,
         rounds=e.rounds,
     )
-    _check_models(roster, samples)
+    notes = _check_models(roster, samples)
     rule = roster.rule.make()
     size = len(samples.test_y)
     some = generator(seed, "test").choice(size, max(1, round(e.test_share * size)), replace=False)
@@ -144,17 +150,19 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
         gains=np.ones(len(train)),
         test=np.sort(some),
         measures=e.measures,
+        notes=notes,
     )
     if job.roster.nodes > 1:  # one alone has all data, or is a peer that will meet others
         job.protocol.suits(graphs.graph(1))
     return replace(job, gains=_gains(e, job))
 
 
-def _check_models(roster: Roster, samples: Samples) -> None:
-    """Refuse models that do not fit the data before anything is trained; of several, say which."""
+def _check_models(roster: Roster, samples: Samples) -> tuple[str, ...]:
+    """Refuse models that do not fit the data before anything is trained; of several, say which. Gives their notes."""
+    notes = dict[str, None]()
     for model in roster.models:
         try:
-            check_scores(model, samples, roster.device)
+            notes[check_scores(model, samples, roster.device)] = None
         except ConfigError as error:
             if len(roster.models) == 1:
                 raise
@@ -162,6 +170,7 @@ def _check_models(roster: Roster, samples: Samples) -> None:
     for lesson in roster.protocol.make().lessons:
         made = architectures(roster, samples)
         lesson.suits({_typed(model): each.layout for model, each in zip(roster.models, made, strict=True)})
+    return tuple(filter(None, notes))
 
 
 def _typed(model: Choice) -> str:

@@ -1,9 +1,9 @@
 """The configuration of an experiment: one model for TOML files, the flags of the command line, and Python."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tomlkit
 from pydantic import (
@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from coterie import methods as presets
+from coterie.config import given
 from coterie.config.slots import SLOTS, as_table, choice, explain, overlay, resolve
 from coterie.config.spread import Slot, canonical, deal, kinds, resolved
 from coterie.config.text import numbers, read_toml
@@ -28,6 +29,7 @@ from coterie.network.faults import Faults, check_churn
 from coterie.node.measures import KINDS
 from coterie.parts import Choice, chosen, find, unknown
 from coterie.protocols import Protocol
+from coterie.topologies import topology as as_topology
 
 
 def _seeds(value: Any) -> Any:
@@ -71,7 +73,7 @@ def _moments(value: Any) -> Any:
     return found
 
 
-def _names(value: Any) -> Any:
+def by_name(value: Any) -> Any:
     """Methods from `a,b` or `["a", "b"]`, which name presets, or from a table with each method's own settings."""
     if isinstance(value, str):
         value = [v.strip() for v in value.split(",") if v.strip()]
@@ -102,77 +104,101 @@ class Configuration(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    dataset: Slot = Field("digits", description="what is learnt")
+    dataset: given.Dataset = Field(default="digits", description="what is learnt")
     data_dir: str | None = Field(
-        None, description="folder with data sets (else COTERIE_DATA, the cache, or a download)"
+        default=None, description="folder with data sets (else COTERIE_DATA, the cache, or a download)"
     )
-    model: Slot | Annotated[list[Slot], Field(min_length=1)] = Field(
-        {"name": "mlp", "sizes": [64]},
+    model: given.Model | Annotated[given.Models, Field(min_length=1)] = Field(
+        default={"name": "mlp", "sizes": [64]},
         description="what learns; several, such as 'cnn[32,64]*10,mlp*10', a mix or a file are spread over the nodes",
     )
-    nodes: int = Field(20, ge=1, description="how many nodes")
-    rounds: int = Field(60, ge=1, description="how many rounds")
-    epochs: int | None = Field(None, ge=1, description="local epochs a round")
-    batches: int | None = Field(None, ge=1, description="local mini-batches a round, instead of epochs")
-    batch_size: int = Field(16, ge=1, description="samples in a mini-batch")
-    optimiser: Slot = Field({"name": "sgd", "lr": 0.05, "momentum": 0.5}, description="how a gradient becomes a step")
-    lr: float | None = Field(None, gt=0, description="short for optimiser.lr")
-    momentum: float | None = Field(None, ge=0, lt=1, description="short for optimiser.momentum")
-    keep_optimiser: bool = Field(False, description="keep the optimiser's state from round to round")
-    early_stopping: bool = Field(False, description="undo a round's training if its validation loss rises")
-    patience: int = Field(1, ge=1, description="epochs in a row with a risen loss until then")
-    items: int | None = Field(None, ge=1, description="at most this many samples on a node")
-    total: int | None = Field(None, ge=1, description="use only this many of the training samples")
-    validation: float = Field(0.2, ge=0, lt=1, description="share of a node's samples kept for validation")
-    seeds: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(_seeds), AfterValidator(_once)] = Field(
-        (0,), min_length=1, description="0-4, or 0,2,5"
+    nodes: int = Field(default=20, ge=1, description="how many nodes")
+    rounds: int = Field(default=60, ge=1, description="how many rounds")
+    epochs: int | None = Field(default=None, ge=1, description="local epochs a round")
+    batches: int | None = Field(default=None, ge=1, description="local mini-batches a round, instead of epochs")
+    budget: int | None = Field(
+        default=None, ge=1, description="epochs of a model in all, shared out over those who train, instead of epochs"
     )
-    topology: Slot = Field({"name": "er", "p": 0.2, "connect": True}, description="who is whose neighbour")
-    links: float = Field(1.0, gt=0, le=1, description="probability that a link is up in a round")
-    presence: float = Field(1.0, gt=0, le=1, description="probability that a node takes part in a round")
-    outage: float | None = Field(None, ge=1, description="mean rounds that a link stays down (else drawn each round)")
-    absence: float | None = Field(None, ge=1, description="mean rounds that a node stays away (else drawn each round)")
+    batch_size: int = Field(default=16, ge=1, description="samples in a mini-batch")
+    optimiser: given.Optimiser = Field(
+        default={"name": "sgd", "lr": 0.05, "momentum": 0.5}, description="how a gradient becomes a step"
+    )
+    lr: float | None = Field(default=None, gt=0, description="short for optimiser.lr")
+    momentum: float | None = Field(default=None, ge=0, lt=1, description="short for optimiser.momentum")
+    keep_optimiser: bool = Field(default=False, description="keep the optimiser's state from round to round")
+    renew_optimiser: bool = Field(default=False, description="begin every epoch with a new optimiser")
+    early_stopping: bool = Field(default=False, description="undo a round's training if its validation loss rises")
+    patience: int = Field(default=1, ge=1, description="epochs in a row with a risen loss until then")
+    items: int | None = Field(default=None, ge=1, description="at most this many samples on a node")
+    total: int | None = Field(default=None, ge=1, description="use only this many of the training samples")
+    validation: float = Field(default=0.2, ge=0, lt=1, description="share of a node's samples kept for validation")
+    seeds: Annotated[given.Seeds, BeforeValidator(_seeds), AfterValidator(_once)] = Field(
+        default=(0,), min_length=1, description="0-4, or 0,2,5"
+    )
+    topology: given.Topology = Field(
+        default={"name": "er", "p": 0.2, "connect": True}, description="who is whose neighbour"
+    )
+    links: float = Field(default=1.0, gt=0, le=1, description="probability that a link is up in a round")
+    presence: float = Field(default=1.0, gt=0, le=1, description="probability that a node takes part in a round")
+    outage: float | None = Field(
+        default=None, ge=1, description="mean rounds that a link stays down (else drawn each round)"
+    )
+    absence: float | None = Field(
+        default=None, ge=1, description="mean rounds that a node stays away (else drawn each round)"
+    )
     joins: Annotated[dict[int, int], BeforeValidator(_moments)] = Field(
-        {}, description="nodes that come later, and the first round of each"
+        default={}, description="nodes that come later, and the first round of each"
     )
     leaves: Annotated[dict[int, int], BeforeValidator(_moments)] = Field(
-        {}, description="nodes that go for good, and the first round without each"
+        default={}, description="nodes that go for good, and the first round without each"
     )
-    partition: Slot = Field(
-        {"name": "dirichlet", "alpha": 0.5, "min_samples": 10}, description="who holds which samples"
+    partition: given.Partition = Field(
+        default={"name": "dirichlet", "alpha": 0.5, "min_samples": 10}, description="who holds which samples"
     )
-    pooled: bool = Field(False, description="put the data of all nodes into one (the centralised bound)")
-    rule: Slot = Field("decavg", description="how a node merges what it hears")
-    objective: Slot = Field("cross_entropy", description="what local training minimises")
-    initialiser: Slot = Field("default", description="where parameters start")
-    protocol: Slot = Field("neighbourhood", description="who trains, sends and merges when")
-    merge_first: bool | None = Field(None, description="exchange and merge the untrained models before round 1")
-    clamp: float | None = Field(None, gt=0, description="upper limit of a mini-batch's mean loss")
+    pooled: bool = Field(default=False, description="put the data of all nodes into one (the centralised bound)")
+    rule: given.Rule = Field(default="decavg", description="how a node merges what it hears")
+    objective: given.Objective = Field(default="cross_entropy", description="what local training minimises")
+    initialiser: given.Initialiser = Field(default="default", description="where parameters start")
+    protocol: given.Protocol = Field(default="neighbourhood", description="who trains, sends and merges when")
+    merge_first: bool | None = Field(default=None, description="exchange and merge the untrained models before round 1")
+    clamp: float | None = Field(default=None, gt=0, description="upper limit of a mini-batch's mean loss")
     evaluate: Annotated[Literal["log"] | PositiveInt | tuple[NonNegativeInt, ...], BeforeValidator(_rounds)] = Field(
-        "log", description="rounds to evaluate: log, every k-th, or a list"
+        default="log", description="rounds to evaluate: log, every k-th, or a list"
     )
-    test_share: float = Field(1.0, gt=0, le=1, description="share of the test set that evaluations use")
-    metrics: Annotated[tuple[Slot, ...], BeforeValidator(_listed)] = Field(
-        tuple(m.name for m in METRICS),
+    test_share: float = Field(default=1.0, gt=0, le=1, description="share of the test set that evaluations use")
+    metrics: Annotated[tuple[given.Metric, ...], BeforeValidator(_listed)] = Field(
+        default=tuple(m.name for m in METRICS),
         min_length=1,
         description="by what models are judged, the first also after the merge (`coterie list metrics`)",
     )
     measures: Annotated[tuple[str, ...], BeforeValidator(_kinds)] = Field(
-        (), description=f"more to measure in evaluated rounds: {', '.join(KINDS)}"
+        default=(), description=f"more to measure in evaluated rounds: {', '.join(KINDS)}"
     )
-    engine: Slot = Field("local", description="where the nodes live")
-    keep_models: bool = Field(True, description="keep the trained models with the run, for `coterie export`")
-    methods: Annotated[dict[str, dict[str, Any]], BeforeValidator(_names)] = Field(
-        {}, description="methods to compare: presets' names, or tables of settings that differ"
+    engine: given.Engine = Field(default="local", description="where the nodes live")
+    keep_models: bool = Field(default=True, description="keep the trained models with the run, for `coterie export`")
+    methods: Annotated[given.Methods, BeforeValidator(by_name)] = Field(
+        default={}, description="methods to compare: presets' names, or tables of settings that differ"
     )
 
-    def __init__(self, **settings: Any) -> None:
-        try:
-            super().__init__(**canonical(settings))
-        except ValidationError as error:
-            raise explain(error, "", type(self).model_fields, "an experiment") from None
-        if self.epochs is not None and self.batches is not None:
-            raise ConfigError("epochs and batches exclude each other", cure="Give one of them.")
+    if not TYPE_CHECKING:  # who reads types takes the fields for its arguments
+
+        def __init__(self, **settings: Any) -> None:
+            said = canonical(settings)
+            if "nodes" not in said and (count := _nodes_of(said.get("topology"))):
+                said["nodes"] = count
+            try:
+                super().__init__(**said)
+            except ValidationError as error:
+                raise explain(error, "", type(self).model_fields, "an experiment") from None
+            self._check_settings()
+
+    def _check_settings(self) -> None:
+        """Refuse settings that exclude each other, and parts that cannot be."""
+        said = [name for name in ("epochs", "batches", "budget") if getattr(self, name) is not None]
+        if len(said) > 1:
+            raise ConfigError(f"{' and '.join(said)} exclude each other", cure="Give one of them.")
+        if self.keep_optimiser and self.renew_optimiser:
+            raise ConfigError("keep_optimiser and renew_optimiser exclude each other", cure="Give one of them.")
         check_churn(self.joins, self.leaves, self.nodes, self.rounds)
         _ = self.faults(0)
         _ = self.resolved
@@ -185,14 +211,7 @@ class Configuration(BaseModel):
         """
         if not self.methods:
             return {self._own_name(): self._fill()}
-        found = {}
-        for name, own in self.methods.items():
-            own = dict(own)
-            # a preset's name stands for the preset even with settings of its own, unless these say which rule it is
-            preset = not own or (name in presets.names() and "name" not in as_table(own.get("rule", {})))
-            base = presets.load(own.pop("use", name)) if preset or "use" in own else {}
-            found[name] = self._under(base, own)._fill()
-        return found
+        return {name: self._under(*layers_of(name, own))._fill() for name, own in self.methods.items()}
 
     def _own_name(self) -> str:
         name = str(as_table(self.rule).get("name"))
@@ -200,7 +219,7 @@ class Configuration(BaseModel):
 
     def _under(self, *layers: Mapping[str, Any]) -> "Configuration":
         """This configuration with the settings of a method laid over it, one layer after the other."""
-        shared = {"methods", "seeds", "rounds", "engine", "keep_models", "data_dir", "dataset", "metrics", "measures"}
+        shared = {"methods", "seeds", "engine", "keep_models", "data_dir", "dataset", "metrics", "measures"}
         allowed = set(type(self).model_fields) - shared
         settings = self.model_dump(exclude={"methods"})
         for own in map(canonical, layers):
@@ -210,15 +229,20 @@ class Configuration(BaseModel):
             settings = merge(settings, own)
         return type(self)(**settings)
 
-    def _fill(self) -> "Method":
-        """Fill in the defaults: slots resolved, what the initialiser needs, short names moved to where they belong."""
+    def _fill(self, checked: bool = True) -> "Method":
+        """Fill in the defaults: slots resolved, what the initialiser needs, short names moved to where they belong.
+
+        What methods have in common need not be one itself, and is not `checked`.
+        """
         optimiser = as_table(self.optimiser)
         short = {k: v for k, v in (("lr", self.lr), ("momentum", self.momentum)) if v is not None}
         update: dict[str, Any] = {"methods": {}, "lr": None, "momentum": None, "optimiser": {**optimiser, **short}}
         needs = getattr(find("initialisers", as_table(self.initialiser)["name"]).target, "needs", {})
         update["merge_first"] = self.merge_first if self.merge_first is not None else needs.get("merge_first", False)
         update["clamp"] = self.clamp if self.clamp is not None else needs.get("clamp")
-        if self.epochs is None and self.batches is None:
+        if self.budget is not None:
+            update |= {"epochs": self._share(self.budget), "budget": None}
+        elif self.epochs is None and self.batches is None:
             update["epochs"] = 1
         update["metrics"] = _distinct(self.metrics)
         filled = self.model_copy(update=update)
@@ -227,8 +251,19 @@ class Configuration(BaseModel):
         slots["model"] = [resolved(m) for m in said] if isinstance(said, list) else resolved(said)
         done = filled.model_copy(update=slots)
         method = Method.model_construct(**{name: getattr(done, name) for name in Configuration.model_fields})
-        method._check()
+        if checked:
+            method._check()
         return method
+
+    def _share(self, budget: int) -> int:
+        """The epochs of one turn: whole ones, and what is left over is not trained."""
+        table = resolve("protocol", self.protocol)
+        turns = choice("protocol", table).make().turns(1 if self.pooled else self.nodes, self.rounds)
+        if budget < turns:
+            expected = f"at least {turns}, an epoch for each of {turns} turns of protocol {table['name']}"
+            cure = f"Raise it: --budget {turns}, or take fewer nodes or rounds."
+            raise ConfigError("budget", expected=expected, got=budget, cure=cure)
+        return int(budget // turns)
 
     def faults(self, seed: int) -> Faults:
         """The faults of the network with this seed."""
@@ -267,6 +302,12 @@ class Method(Configuration):
         return tuple(made[i] for i in deal(self.model, self.nodes))
 
     @property
+    def shipped(self) -> Iterator[Choice]:
+        """The parts that worker processes make for themselves."""
+        yield from (self.choice(slot) for slot in ("rule", "protocol", "objective", "optimiser", "initialiser"))
+        yield from (*{model.name: model for model in self.models}.values(), *self.judges)
+
+    @property
     def judges(self) -> tuple[Choice, ...]:
         """The metrics by which models are judged."""
         return tuple(chosen("metrics", as_table(m)) for m in self.metrics)
@@ -288,7 +329,21 @@ class Method(Configuration):
             raise ConfigError("early_stopping looks at the loss after each epoch", expected=wanted, got=came, cure=cure)
 
 
-def _distinct(named: tuple[Slot, ...]) -> tuple[Slot, ...]:
+def _nodes_of(topology: Any) -> int | None:
+    """How many nodes a network has that is in hand or in a file."""
+    known = topology is not None and "name" in as_table(topology)
+    return as_topology(choice("topology", resolve("topology", topology)).make()).size if known else None
+
+
+def layers_of(name: str, own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a method says: its preset, and what lies over that."""
+    own = dict(own)
+    # a preset's name stands for the preset even with settings of its own, unless these say which rule it is
+    preset = not own or (name in presets.names() and "name" not in as_table(own.get("rule", {})))
+    return (presets.load(own.pop("use", name)) if preset or "use" in own else {}), own
+
+
+def _distinct(named: Sequence[Any]) -> tuple[Slot, ...]:
     """Metrics with every setting written out, those without any by name alone; each has columns of its own."""
     found: dict[str, Slot] = {}
     for slot in named:
@@ -314,9 +369,9 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in above.items():
         joins = key in SLOTS and below.get(key) is not None and not isinstance(value, list | tuple)
         merged[key] = overlay(below[key], value) if joins and not isinstance(below[key], list) else value
-    for one, other in (("epochs", "batches"), ("batches", "epochs")):
-        if above.get(one) is not None and above.get(other) is None:
-            merged[other] = None
+    ways = ("epochs", "batches", "budget")
+    if any(above.get(way) is not None for way in ways):
+        merged |= {way: above.get(way) for way in ways if way in merged or above.get(way) is not None}
     if above.get("optimiser") is not None:  # what lies below in short speaks of the optimiser below
         was, now = (_name_of(layer.get("optimiser")) for layer in (below, merged))
         for short in ("lr", "momentum"):
@@ -336,15 +391,6 @@ DEFAULT = Path(__file__).parent / "default.toml"
 def read(path: Path) -> dict[str, Any]:
     """The settings in a TOML file."""
     return canonical(read_toml(path, "configuration file"))
-
-
-def layered(file: Path | None, flags: Mapping[str, Any]) -> Configuration:
-    """Settings from defaults, then the file, then the flags; a rule named by a flag asks for that one method alone."""
-    base = read(DEFAULT) if file is None else read(file)
-    settings = merge(base, flags)
-    if "name" in as_table(flags.get("rule", {})) and "methods" not in flags:
-        settings.pop("methods", None)
-    return Configuration(**settings)
 
 
 def data_folder(experiment: Configuration) -> Path | None:

@@ -60,13 +60,14 @@ def overlay(below: Any, above: Any) -> dict[str, Any]:
     under, over = as_table(below), as_table(above)
     if over.get("name", under.get("name")) != under.get("name"):
         return over
-    inner = {key for key, value in over.items() if isinstance(value, Mapping) and _names_part(under.get(key))}
+    inner = {key for key, value in over.items() if _are_parts(under.get(key), value)}
     return {**under, **over, **{key: overlay(under[key], over[key]) for key in inner}}
 
 
-def _names_part(value: Any) -> bool:
-    """Whether a setting stands for a part: a name, or a table with one."""
-    return isinstance(value, str) or (isinstance(value, Mapping) and "name" in value)
+def _are_parts(below: Any, above: Any) -> bool:
+    """Whether values of a setting stand for parts: one is a table, and the other, too, or a name."""
+    tables = isinstance(below, Mapping), isinstance(above, Mapping)
+    return any(tables) and all(isinstance(value, str | Mapping) for value in (below, above))
 
 
 def resolve(slot: str, value: Any, room: str = "") -> dict[str, Any]:

@@ -9,12 +9,13 @@ import contextlib
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from coterie.config.objects import tables
 from coterie.config.slots import as_table, resolve
 from coterie.config.text import numbers, parse, read_toml
 from coterie.errors import ConfigError
@@ -33,8 +34,8 @@ _DIVIDED = re.compile(r"(?P<mix>[\w-]+)(/(?P<by>\d+(\.\d+)?))?")
 
 
 def canonical(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of an experiment in which models are slots under `model`, however they were said."""
-    found = {"model" if key == "models" else key: value for key, value in settings.items()}
+    """Settings of an experiment in which parts are slots, and models are under `model`, however they were said."""
+    found = tables({"model" if key == "models" else key: value for key, value in settings.items()})
     if len(found) < len(settings):
         raise ConfigError("model and models are one setting", cure="Give one of them.")
     if isinstance(found.get("model"), str | list | tuple):
@@ -52,7 +53,7 @@ def slots(said: Any) -> Slot | list[Any]:
     return found[0] if len(found) == 1 else found
 
 
-def resolved(model: Slot) -> dict[str, Any]:
+def resolved(model: Any) -> dict[str, Any]:
     """A model's slot with every setting written out; for how many nodes it is stays with it, if that was said."""
     table = as_table(model)
     count = table.pop(NODES, None)
@@ -61,12 +62,12 @@ def resolved(model: Slot) -> dict[str, Any]:
     return resolve("model", table) | ({} if count is None else {NODES: count})
 
 
-def kinds(model: Slot | Sequence[Slot]) -> list[dict[str, Any]]:
+def kinds(model: Any) -> list[dict[str, Any]]:
     """The tables of the models as they were said, without for how many nodes each is."""
     return [{key: value for key, value in table.items() if key != NODES} for table in _tables(model)]
 
 
-def deal(model: Slot | Sequence[Slot], nodes: int) -> list[int]:
+def deal(model: Any, nodes: int) -> list[int]:
     """Which of the models each node has: those with a number first, each on so many, then the others in turn."""
     wanted = [table.get(NODES) for table in _tables(model)]
     rest, claimed = [i for i, count in enumerate(wanted) if count is None], sum(count or 0 for count in wanted)
@@ -88,7 +89,8 @@ def notation(model: Slot) -> str:
     name, count = str(table.pop("name")), table.pop(NODES, None)
     known = find("models", name).parameters
     main = next(iter(known), "")
-    said = {key: _typed(value) for key, value in table.items() if key == main or value != known[key][1]}
+    plain = {key for key, value in table.items() if value == known[key][1] and (key != main or isinstance(value, bool))}
+    said = {key: _typed(value) for key, value in table.items() if key not in plain}
     brackets = f"[{said.pop(main).strip('[]')}]" if main in said else ""
     braces = f"{{{','.join(f'{key}={value}' for key, value in said.items())}}}" if said else ""
     return name + brackets + braces + ("" if count is None else f"*{count}")
@@ -107,7 +109,7 @@ def mixed(name: str) -> list[dict[str, Any]] | None:
     return [_narrower(table, float(found["by"]), name) for table in tables]
 
 
-def _tables(model: Slot | Sequence[Slot]) -> list[dict[str, Any]]:
+def _tables(model: Any) -> list[dict[str, Any]]:
     return [as_table(m) for m in ([model] if isinstance(model, str | Mapping) else model)]
 
 

@@ -18,7 +18,7 @@ def parse(annotation: Any, texts: Sequence[str]) -> Any:
         return None
     if any(is_list(m) for m in kinds):
         items = [item for text in texts for item in _items(text)]
-        return items[0] if str in kinds and len(items) == 1 else items
+        return items[0] if len(items) == 1 and (str in kinds or int in kinds) else items
     text = texts[-1]
     structured = Any in kinds or any((get_origin(m) or m) is dict for m in kinds)
     return literal(text) if structured and str not in kinds else text

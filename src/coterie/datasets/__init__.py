@@ -1,7 +1,7 @@
 """Datasets: name to tensors. One file each; found by looking.
 
 A part of this room is a function `name(folder, *, …settings) -> Dataset`. `folder` is the user's data folder or None:
-the place to look first, before the cache; what is in neither is downloaded.
+the place to look first, before the cache; what is in neither is downloaded. From Python, data in hand are such a part.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,9 @@ Inputs = Tensor | dict[str, Tensor] | tuple[Tensor, ...]
 """Samples as a model is called with them: one tensor, or several by name or in a tuple, all with as many rows."""
 Shape = Any
 """The shape of one sample, without the dimension that counts samples: `(1, 28, 28)`, or a dict or tuple of such."""
+
+IGNORED = -100
+"""The target of what is neither learnt nor judged, such as padding in a text; the same as PyTorch's."""
 
 
 def each(x: Inputs, change: Callable[[Tensor], Any]) -> Any:

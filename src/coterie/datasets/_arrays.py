@@ -1,5 +1,6 @@
 """Conversion of NumPy arrays, as files hold them, to the tensors of a data set."""
 
+import math
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.datasets import Dataset
-from coterie.datasets._files import damaged
+from coterie.datasets._files import check_size, damaged
 from coterie.errors import ConfigError, DataError
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
@@ -37,11 +38,33 @@ class Found(NamedTuple):
 
 
 def members(path: Path, keys: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Read these arrays, if there, from an .npz file, never unpickled; raises what NumPy raises."""
-    with np.load(path, allow_pickle=False) as archive:
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("not an .npz file")
-        return {key: archive[key] for key in keys if key in archive.files}
+    """Read these arrays, if there, from an .npz file, never unpickled; raises what NumPy raises.
+
+    What they promise is looked at before any memory is taken for them.
+    """
+    with zipfile.ZipFile(path) as archive:
+        there = [key for key in keys if f"{key}.npy" in archive.namelist()]
+        check_size(sum(_promised(archive, key) for key in there), path.stat().st_size)
+    with np.load(path, allow_pickle=False) as arrays:
+        return {key: arrays[key] for key in there}
+
+
+def _promised(archive: zipfile.ZipFile, key: str) -> int:
+    """How many numbers an array has by its head, of which the archive must have as many."""
+    info = archive.getinfo(f"{key}.npy")
+    with archive.open(info) as file:
+        try:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(file)
+            size, there = math.prod(shape) * dtype.itemsize, info.file_size - file.tell()
+        except ValueError as error:
+            raise ValueError(f"{key} is no plain array: {error}") from None
+    if dtype.hasobject:
+        raise ValueError(f"{key} holds Python objects")
+    if size != there:
+        raise ValueError(f"{key} promises {size} bytes, and there are {there}")
+    return math.prod(shape)
 
 
 def read_npz(path: Path) -> Arrays:

@@ -25,7 +25,12 @@ T = TypeVar("T")
 # What Python's own readers raise over a file that is not what it should be.
 _UNREADABLE: tuple[type[Exception], ...] = (
     OSError, EOFError, ValueError, TypeError, RuntimeError, SyntaxError, struct.error, zlib.error, zipfile.BadZipFile,
+    MemoryError,
 )  # fmt: skip
+
+
+LARGE, RATIO = 256 << 20, 400
+"""What samples take in memory is not held against a file up to so many bytes, or so many times its own size."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,20 @@ def read_bytes(path: Path) -> bytes:
         raise damaged(path, error) from error
 
 
+def check_size(numbers: int, packed: int) -> None:
+    """Refuse, before any memory is taken, so many numbers if they are beyond all measure or this machine; ValueError.
+
+    `packed` is the size of the file that promises them; in memory each takes four bytes.
+    """
+    promised, memory = 4 * numbers, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if promised > memory:
+        raise ValueError(f"samples of {promised} bytes, where this machine has {memory}")
+    if promised > LARGE and promised > RATIO * packed:
+        raise ValueError(f"{packed} bytes that become samples of {promised}: save them uncompressed if that is meant")
+
+
 @contextlib.contextmanager
-def reading(path: Path, expected: str, *also: type[Exception]) -> Iterator[None]:
+def reading(path: Path, expected: str, *also: type[BaseException]) -> Iterator[None]:
     """Turn an error over the user's own file into a DataError, which never says to delete it: there is no other."""
     try:
         yield

@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import io
 import math
 import re
 import struct
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.datasets._arrays import Arrays
-from coterie.datasets._files import damaged, incomplete, read_bytes
+from coterie.datasets._files import check_size, damaged, incomplete, read_bytes
 from coterie.errors import DataError
 
 # MNIST and Fashion-MNIST use the same file names, so a file in the wrong folder reads well. The digest of the
@@ -38,13 +39,17 @@ def parse(data: bytes, source: Path | str) -> NDArray[Any]:
 
 def decode(data: bytes) -> NDArray[Any]:
     """The array of bytes in an idx file; raises Python's own errors over damage, where `parse` has a DataError."""
-    if data[:2] == b"\x1f\x8b":
-        data = gzip.decompress(data)
-    zeros, kind, dimensions = struct.unpack_from(">HBB", data)
+    packed = data[:2] == b"\x1f\x8b"
+    head = zlib.decompressobj(wbits=31).decompress(data, 20) if packed else data[:20]
+    zeros, kind, dimensions = struct.unpack_from(">HBB", head)
     if zeros != 0 or kind != 8 or not 1 <= dimensions <= 4:
         raise ValueError("not an idx file of bytes")
-    shape = struct.unpack_from(f">{dimensions}I", data, 4)
+    shape = struct.unpack_from(f">{dimensions}I", head, 4)
     start = 4 + 4 * dimensions
+    if packed:
+        check_size(math.prod(shape), len(data))
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            data = file.read(start + math.prod(shape) + 1)
     if len(data) - start != math.prod(shape):
         raise ValueError(f"its header promises {math.prod(shape)} bytes, it has {len(data) - start}")
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)

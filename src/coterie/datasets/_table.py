@@ -1,5 +1,8 @@
 """A Parquet file of the user's own: one row a sample, one column its label."""
 
+import contextlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from coterie.datasets._arrays import Found
-from coterie.datasets._files import reading
+from coterie.datasets._files import check_size, reading
 from coterie.errors import DataError
 
 LABELS = ("label", "y", "target")
@@ -16,8 +19,16 @@ LABELS = ("label", "y", "target")
 
 def read_table(path: Path) -> Found:
     """The samples of a Parquet file, in two parts if a column `test` says which are for testing."""
-    with reading(path, "a Parquet file", pl.exceptions.PolarsError):
+    with reading(path, "a Parquet file", pl.exceptions.PolarsError, pl.exceptions.PanicException), _silent():
+        promised = pl.scan_parquet(path, glob=False)
+        rows = int(promised.select(pl.len()).collect().item())
+        check_size(rows * len(promised.collect_schema()), path.stat().st_size)
         frame = pl.read_parquet(path, glob=False)
+    return from_frame(str(path), frame)
+
+
+def from_frame(path: str, frame: pl.DataFrame) -> Found:
+    """The samples of a table that came from `path`."""
     if frame.is_empty():
         raise DataError(f"{path} is empty", expected="at least one row", got="none", cure="Add samples.")
     label = _label(path, frame.columns)
@@ -29,7 +40,20 @@ def read_table(path: Path) -> Found:
     return Found((x[~is_test], y[~is_test]), (x[is_test], y[is_test]), names)
 
 
-def _label(path: Path, columns: list[str]) -> str:
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keep what Polars says to the terminal itself when it panics, before it raises: the error says it."""
+    before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        os.close(nowhere)
+
+
+def _label(path: str, columns: list[str]) -> str:
     found = [column for column in columns if column in LABELS]
     if len(found) != 1:
         got = " and ".join(found) if found else _some(columns)
@@ -40,7 +64,7 @@ def _label(path: Path, columns: list[str]) -> str:
     return found[0]
 
 
-def _numbered(path: Path, column: pl.Series) -> tuple[NDArray[Any], tuple[str, ...]]:
+def _numbered(path: str, column: pl.Series) -> tuple[NDArray[Any], tuple[str, ...]]:
     """The labels as they are, or the places of text labels among all of them in alphabetical order."""
     _no_gaps(path, column)
     if column.dtype not in (pl.String, pl.Categorical, pl.Enum):
@@ -49,7 +73,7 @@ def _numbered(path: Path, column: pl.Series) -> tuple[NDArray[Any], tuple[str, .
     return numbers.astype(np.int64), tuple(names.tolist())
 
 
-def _is_test(path: Path, column: pl.Series) -> NDArray[np.bool_]:
+def _is_test(path: str, column: pl.Series) -> NDArray[np.bool_]:
     if column.dtype != pl.Boolean:
         cure = "Make it true for the samples to test on, or rename it if it is a feature."
         raise DataError(f"{path}, column test", expected="true or false", got=column.dtype, cure=cure)
@@ -57,7 +81,7 @@ def _is_test(path: Path, column: pl.Series) -> NDArray[np.bool_]:
     return column.to_numpy().astype(np.bool_)
 
 
-def _features(path: Path, frame: pl.DataFrame) -> NDArray[Any]:
+def _features(path: str, frame: pl.DataFrame) -> NDArray[Any]:
     lists = [name for name, kind in frame.schema.items() if isinstance(kind, pl.List | pl.Array)]
     if not frame.columns or (lists and frame.width > 1):
         expected = "columns of numbers, or one column of lists, beside the label"
@@ -69,7 +93,7 @@ def _features(path: Path, frame: pl.DataFrame) -> NDArray[Any]:
     return _lists(path, frame[lists[0]]) if lists else _columns(path, frame)
 
 
-def _columns(path: Path, frame: pl.DataFrame) -> NDArray[Any]:
+def _columns(path: str, frame: pl.DataFrame) -> NDArray[Any]:
     for name, kind in frame.schema.items():
         # pandas writes an index that is no plain count beside the columns; learnt from, it gives the order away.
         if name.startswith("__index_level_"):
@@ -88,7 +112,7 @@ def _columns(path: Path, frame: pl.DataFrame) -> NDArray[Any]:
     return x
 
 
-def _lists(path: Path, column: pl.Series) -> NDArray[Any]:
+def _lists(path: str, column: pl.Series) -> NDArray[Any]:
     what, cure = f"{path}, column {column.name}", "Make all lists equally long and of one kind of number."
     if isinstance(column.dtype, pl.Array):
         x = column.to_numpy()
@@ -112,7 +136,7 @@ def _lists(path: Path, column: pl.Series) -> NDArray[Any]:
     return flat.to_numpy().reshape(len(column), -1)
 
 
-def _no_gaps(path: Path, column: pl.Series) -> None:
+def _no_gaps(path: str, column: pl.Series) -> None:
     if column.null_count():
         got = f"{column.null_count()} empty, the first in row {column.is_null().arg_max()}"
         cure = "Fill them in or drop the rows."

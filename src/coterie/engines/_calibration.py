@@ -1,7 +1,7 @@
 """Which way of computing rows is faster here: measured once per machine and model, then remembered."""
 
+import contextlib
 import hashlib
-import json
 import os
 import platform
 import sys
@@ -15,9 +15,9 @@ from typing import Literal
 import numpy as np
 import torch
 
+from coterie import files
 from coterie.engines._groups import Mode
 from coterie.errors import ConfigError
-from coterie.files import cache_folder
 from coterie.job import Roster, Samples
 from coterie.node.architecture import architectures
 from coterie.node.training import Trainer
@@ -39,8 +39,8 @@ def choose_mode(
         if asked == "stack":
             raise ConfigError(
                 f"model {roster.models[group].name!r} cannot be stacked",
-                expected="no batch-norm statistics, dropout, data-dependent control flow, optimisers out of step "
-                "or early stopping",
+                expected="no batch-norm statistics, dropout, data-dependent control flow, optimisers out of step, "
+                "schedules or early stopping",
                 cure="Use --engine.mode loop (or auto).",
             )
         return Mode(False, 1)
@@ -70,7 +70,8 @@ class _Probe:
         kind = ",".join(map(str, samples.shape)) if plain else samples.kind
         model, clamp = roster.models[group], roster.training.clamp is not None
         alike = not roster.training.keep_optimiser or roster.training.batches is not None
-        self.in_step = alike and roster.training.patience is None
+        alike &= not (roster.training.renew_optimiser and roster.optimiser.make().slots)
+        self.in_step = alike and roster.training.patience is None and not roster.optimiser.make().scheduled
         self.signature = (
             f"{self.architecture.signature} {model.settings} {_text(model)} on {kind} {roster.objective.name} "
             f"{_text(roster.objective)} {roster.optimiser.name} {_text(roster.optimiser)} clamp {clamp} "
@@ -147,11 +148,11 @@ class _Known:
     """What was measured on this machine before, in a small file of the cache folder."""
 
     def __init__(self) -> None:
-        self.path = cache_folder() / f"modes-{platform.node() or 'machine'}.json"
-        try:
-            self.known: dict[str, int] = json.loads(self.path.read_text())
-        except (OSError, ValueError):
-            self.known = {}
+        self.path = files.cache_folder() / f"modes-{platform.node() or 'machine'}.json"
+        self.known: dict[str, int] = {}
+        with contextlib.suppress(OSError, ValueError, RecursionError):  # what is damaged is measured anew
+            found = files.read_json(self.path)
+            self.known = {key: value for key, value in found.items() if isinstance(value, int) and value >= 0}
 
     def recall(self, key: str, measure: Callable[[], int]) -> int:
         """The remembered value, or a new one that is remembered from now on."""
@@ -159,8 +160,8 @@ class _Known:
             self.known[key] = int(measure())
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                with tempfile.NamedTemporaryFile("w", dir=self.path.parent, delete=False) as file:
-                    json.dump(self.known, file, indent=1)
+                with tempfile.NamedTemporaryFile(dir=self.path.parent, delete=False) as file:  # others may write, too
+                    file.write(files.as_json(self.known))
                 os.replace(file.name, self.path)
             except OSError:
                 pass  # a cache that cannot be written only costs the next run a measurement

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from coterie.engines._groups import Mode
-from coterie.job import Indices, Roster
+from coterie.job import PLAIN, Indices, Roster
 from coterie.node.cost import TRAINING
+from coterie.node.training import Turns
 
 Part = tuple[int, Indices]
 """An architecture, and some of its rows."""
@@ -32,9 +33,9 @@ class Dealer:
             for g in np.unique(self.group_of[who])
         ]
 
-    def to_train(self, nodes: list[int]) -> list[list[Part]]:
+    def to_train(self, nodes: list[int], turns: Turns) -> list[list[Part]]:
         """Rows for each worker: whole chunks, the long ones first, always to the worker with the least to do."""
-        return self._deal(nodes, lambda node: self.roster.steps(node))
+        return self._deal(nodes, lambda node: self.roster.steps(node, turns.get(node, PLAIN)))
 
     def to_score(self, nodes: list[int]) -> list[list[Part]]:
         """Rows for each worker, of which those of one architecture all take equally long."""
@@ -64,10 +65,11 @@ class Dealer:
         """The nodes of some rows, in their order."""
         return np.concatenate([*(self.roster.groups[g][rows] for g, rows in parts), np.empty(0, np.int64)])
 
-    def flops(self, nodes: Indices, round: int, batches: Indices) -> list[int]:
+    def flops(self, nodes: Indices, round: int, batches: Indices, turns: Turns) -> list[int]:
         """The floating-point operations of training on so many mini-batches of each of these nodes in a round."""
         pairs = zip(nodes.tolist(), batches.tolist(), strict=True)
-        return [TRAINING * self.costs[self.group_of[n]] * self.roster.seen(n, round, b) for n, b in pairs]
+        seen = [(n, self.roster.seen(n, round, b, turns.get(n, PLAIN))) for n, b in pairs]
+        return [TRAINING * self.costs[self.group_of[n]] * samples for n, samples in seen]
 
     def served(self, nodes: list[int]) -> list[Indices]:
         """These nodes by the worker that does their exercises."""

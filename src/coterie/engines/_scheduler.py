@@ -15,7 +15,7 @@ from coterie.engines._measuring import Measuring
 from coterie.engines._worker import AnswerTask, Arrays, Done, ExerciseTask, LessonTask, Page
 from coterie.engines._workers import Doing, Workers
 from coterie.errors import noted
-from coterie.job import Indices, Job, Ledger, diverged, foreign
+from coterie.job import PLAIN, Indices, Job, Ledger, diverged, foreign
 from coterie.mail.simulated import Indexed, Mail, RowPacket
 from coterie.mail.traffic import Traffic
 from coterie.node.merging import Exchange, HeardBundle
@@ -66,10 +66,9 @@ class Scheduler:
             Merge: self._merge,
             Adopt: self._adopt,
         }
-        generators = {
-            i: job.protocol.round(job.place(i, number, self.counters[i]), job.rule, job.merge_first)
-            for i in np.flatnonzero(job.members(number)).tolist()
-        }
+        here = np.flatnonzero(job.members(number)).tolist()
+        self.places = [job.place(i, number, self.counters[i]) for i in here]
+        generators = {place.node: job.protocol.round(place, job.rule, job.merge_first) for place in self.places}
         pending: dict[type, Asked] = defaultdict(list)
         ready: list[tuple[int, Any]] = [(i, None) for i in generators]
         while generators:
@@ -164,17 +163,17 @@ class Scheduler:
         return self.evaluating and "steps" in self.job.measures
 
     def _train(self, asked: Asked) -> list[None]:
-        who = [n for n, _ in asked]
+        who, turns = [n for n, _ in asked], {n: op for n, op in asked if op != PLAIN}
         self._protect_all(who)
-        dealt = self.dealer.to_train(who)
+        dealt = self.dealer.to_train(who, turns)
         nodes = [self.dealer.nodes(parts) for parts in dealt]
-        done = self.workers.each(
-            "train", [(parts, self.number, self._noting) for parts in dealt], self._doing("training", nodes)
-        )
-        for some, (seconds, batches, finite) in ((n, d) for n, d in zip(nodes, done, strict=True) if len(n)):
+        about = self.number, self.job.measures if self.evaluating else (), turns
+        done = self.workers.each("train", [(parts, *about) for parts in dealt], self._doing("training", nodes))
+        for some, (seconds, batches, finite, curves) in ((n, d) for n, d in zip(nodes, done, strict=True) if len(n)):
+            self.ledger.draw(curves)
             self.ledger.add("train_seconds", some, seconds)
             self.ledger.add("batches", some, batches)
-            self.ledger.add("flops", some, self.dealer.flops(some, self.number, batches))
+            self.ledger.add("flops", some, self.dealer.flops(some, self.number, batches, turns))
             if not finite.all():
                 raise diverged(int(some[~finite].min()), self.number)
         self._trained(np.array(who))
@@ -193,7 +192,7 @@ class Scheduler:
     def _observe(self, asked: Asked) -> list[None]:
         start, who = time.perf_counter(), [n for n, _ in asked]
         self._protect_all(who)
-        dealt = self.dealer.to_train(who)
+        dealt = self.dealer.to_train(who, {})
         doing = self._doing("observing the data of", [self.dealer.nodes(parts) for parts in dealt])
         self.workers.each("observe", [(parts, self.number) for parts in dealt], doing)
         self._bill("train_seconds", np.array(who), start)

@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -16,6 +16,8 @@ from coterie.config.configuration import Configuration, Method
 from coterie.job import Job, Ledger
 from coterie.mail.traffic import Traffic
 from coterie.node.description import Description
+from coterie.node.snapshot import diverged
+from coterie.protocols import Place
 from coterie.records.journal import Channel
 from coterie.records.models import Trained
 
@@ -43,6 +45,10 @@ class JobRun:
     """Takes the job's events."""
     stopping: Callable[[], bool]
     """Whether the run is to end after the present round."""
+    prepared: Callable[[], None] = lambda: None
+    """Told when rounds begin: until then a run that is to end does so at once."""
+    plan: dict[str, Any] | None = None
+    """The choices that were made for it when the run began (workers, stacking); None: none yet."""
 
 
 @dataclass
@@ -62,6 +68,10 @@ class Session(ABC):
     """Whether its nodes find out the gain for themselves before the first round, if they are to."""
 
     @abstractmethod
+    def choose(self, job: Job) -> dict[str, Any]:
+        """How a job will be computed here (workers, stacking): chosen when a run begins, and kept for all of it."""
+
+    @abstractmethod
     def run(self, task: JobRun) -> Outcome:
         """Carry out a job, from its checkpoint if there is one; `KeyboardInterrupt` if it is stopped before its end."""
 
@@ -77,6 +87,10 @@ class Engine(ABC):
     def open(self) -> Session:
         """Start what computes."""
 
+    def alone(self) -> "Engine":
+        """The engine without processes of its own, for parts that cannot go to any."""
+        return self
+
 
 class StepwiseSession(Session):
     """A session whose nodes go round by round together, so that checkpoints are taken of all of them between rounds."""
@@ -86,6 +100,8 @@ class StepwiseSession(Session):
     """Counts what is sent; a new one for each job, made by `begin`."""
     active: NDArray[np.bool_] | None
     """Which arcs carry messages in the present round, set by `round`; None: all."""
+    places: Sequence[Place]
+    """Where the nodes stand that took part in the present round, set by `round`."""
 
     @property
     @abstractmethod
@@ -121,6 +137,7 @@ class StepwiseSession(Session):
     def run(self, task: JobRun) -> Outcome:
         """Round after round, with a checkpoint now and then."""
         last, found = self._begin(task)
+        task.prepared()
         rounds, evaluated = task.settings.rounds, set(task.settings.evaluated())
         clock = CheckpointClock(CHECKPOINT_SECONDS)
         for number in range(last + 1, rounds + 1):
@@ -154,18 +171,20 @@ class StepwiseSession(Session):
             self.restore(state)
             return last, Outcome(rows, folder.latest_measures(method, seed))
         task.channel.tell("begin", round=0, **about)
-        self.begin(job)
+        self.begin(job, task.plan)
         self.evaluate()
         found = Outcome(records.empty(), pl.DataFrame(schema=records.MEASURES) if task.settings.measures else None)
         self._record(task, 0, found)
-        if folder:
-            folder.note_plan(method, seed, self.plan)
         return 0, found
 
     def _tell(self, task: JobRun, number: int, found: Outcome, evaluated: bool) -> None:
         """Write down what a round has brought."""
         if task.job.faults.fails:
             self._tell_faults(task, number)
+        for place in self.places:
+            for said in place.remarks:
+                text = f"round {number}, node {place.node}: {said}"
+                task.channel.tell("warning", round=number, node=place.node, text=text)
         if evaluated:
             self._record(task, number, found)
             still = None if task.job.network.changes else task.job.graph(number)
@@ -195,8 +214,11 @@ class StepwiseSession(Session):
         task.channel.tell("fault", round=number, nodes=np.flatnonzero(~up).tolist(), links=len(lost), **down)
 
     def _checkpoint(self, task: JobRun, folder: records.RunFolder, number: int, found: Outcome) -> None:
+        models = self.snapshot()
+        if diverged(models):  # the next training says so: nobody goes on from here
+            return
         with task.channel.sealed("checkpoint", round=number):
-            state = self.snapshot() | {TRAFFIC + name: counts for name, counts in self.traffic.state().items()}
+            state = models | {TRAFFIC + name: counts for name, counts in self.traffic.state().items()}
             about = (task.method, task.seed, number, state, found.rows, self.plan, found.measures)
             folder.checkpoint(*about, events=task.channel.count)
 

@@ -4,7 +4,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,15 +16,15 @@ from coterie.engines._dealing import Part
 from coterie.engines._gauge import Gauge
 from coterie.engines._groups import Group
 from coterie.errors import during
-from coterie.job import Indices, Roster, Samples
+from coterie.job import PLAIN, Indices, Roster, Samples
 from coterie.lessons import PEAK, Home, Lesson
 from coterie.metrics import Occasion, Values
 from coterie.node.architecture import architectures
 from coterie.node.bundles import Bundle
-from coterie.node.evaluation import lent, score
+from coterie.node.evaluation import Curves, lent, score
 from coterie.node.merging import Exchange, Merger, squared_distances
 from coterie.node.student import RowStudent, Schoolhouse, exercise
-from coterie.node.training import Trainer, stack_height
+from coterie.node.training import NONE, Trainer, Turns, stack_height
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,17 @@ class LessonTask:
     turn: int
     heard: dict[int, tuple[int, Page]]
     """Whose models it was handed, each with the architecture's number."""
+
+
+class Trained(NamedTuple):
+    """What came of the training of some rows."""
+
+    seconds: np.ndarray
+    batches: np.ndarray
+    finite: np.ndarray
+    """Whether their parameters still are."""
+    curves: dict[int, dict[int, float]]
+    """Their nodes' validation losses by epoch, if they were measured."""
 
 
 @dataclass(frozen=True)
@@ -146,31 +157,37 @@ class Worker:
     def _during(self, operation: str, g: int, rows: Indices, round: int) -> contextlib.AbstractContextManager[None]:
         return during(operation, self.trainers[g].nodes[rows].tolist(), round)
 
-    def train(self, parts: list[Part], round: int, steps: bool = False) -> list[np.ndarray]:
-        """Train these rows, noting their `steps` if asked; seconds and batches of each, and whether it is finite."""
-        found = [self._train(g, rows, round, steps) for g, rows in parts]
-        return [np.concatenate(each) for each in zip(*found, strict=True)]
+    def train(self, parts: list[Part], round: int, measures: tuple[str, ...], turns: Turns) -> Trained:
+        """Train these rows, noting what `measures` ask of training."""
+        found = [self._train(g, rows, round, measures, turns) for g, rows in parts]
+        arrays = [np.concatenate([NONE, *(one[i] for one in found)]) for i in range(3)]
+        curves = {node: own for one in found for node, own in one.curves.items()}
+        return Trained(arrays[0], arrays[1].astype(np.int64), arrays[2].astype(np.bool_), curves)
 
-    def _train(self, g: int, rows: Indices, round: int, steps: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _train(self, g: int, rows: Indices, round: int, measures: tuple[str, ...], turns: Turns) -> Trained:
         trainer = self.trainers[g]
         seconds: list[float] = []
         batches: list[int] = []
-        if steps:
+        curves = trainer.curves = Curves(trainer) if "epochs" in measures else None
+        if "steps" in measures:
             self.gauges[g].before_training(rows)
         for chunk in self._chunks(g, rows):
             start = time.perf_counter()
             with self._during("training", g, chunk, round):
                 if self.groups[g].mode.stack:
-                    batches += trainer.train_stack(chunk, round).tolist()
+                    batches += trainer.train_stack(chunk, round, turns).tolist()
                 else:
-                    batches.append(trainer.train_row(int(chunk[0]), round))
+                    row = int(chunk[0])
+                    turn = turns.get(int(trainer.nodes[row]), PLAIN)
+                    batches.append(trainer.train_row(row, round, turn=turn))
             seconds += [(time.perf_counter() - start) / len(chunk)] * len(chunk)
-        if steps:
+        trainer.curves = None
+        if "steps" in measures:
             self.gauges[g].after_training(rows)
         sound = (
             trainer.matrix[torch.as_tensor(rows)].sum(1).isfinite() if len(rows) else torch.ones(0, dtype=torch.bool)
         )
-        return np.array(seconds), np.array(batches), sound.cpu().numpy()
+        return Trained(np.array(seconds), np.array(batches), sound.cpu().numpy(), curves.points if curves else {})
 
     def observe(self, parts: list[Part], round: int) -> None:
         """Let the rule look at these rows' data."""

@@ -14,6 +14,7 @@ import torch
 from coterie import processes
 from coterie.engines._worker import Worker
 from coterie.errors import CoterieError, RunError, place
+from coterie.failpoints import reach
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Processes(Workers):
             self._pipes.append(here)
 
     def each(self, name: str, arguments: Sequence[tuple[Any, ...]], doing: Doing | None = None) -> list[Any]:
+        reach("before operation", name)
         for number, (pipe, args) in enumerate(zip(self._pipes, arguments[1:], strict=True), 1):
             with _worker_lost(number, doing):
                 pipe.send((name, args))
@@ -88,6 +90,7 @@ class Processes(Workers):
                 raise (
                     value if isinstance(value, CoterieError) else RuntimeError(f"in a worker process{where}:\n{value}")
                 )
+        reach("after operation", name)
         return [mine] + [value for _, value in results]
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """The simulator: all nodes of a run in one machine's memory, advanced together."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -41,6 +41,10 @@ class Local(Engine):
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"device {self.device!r} is not to be had here ({str(error).splitlines()[0]})") from None
 
+    def alone(self) -> "Local":
+        """The first worker is the calling process."""
+        return replace(self, workers=1)
+
     def open(self) -> "LocalSession":
         """Start the worker processes."""
         return LocalSession(self)
@@ -71,17 +75,18 @@ class LocalSession(StepwiseSession):
         if self._samples is not job.samples:
             self.workers.all("load", job.samples)
             self._samples = job.samples
-        self.job, groups = job, range(len(job.roster.groups))
-        self._modes = [Mode(**plan["modes"][g]) if plan else self._mode(g) for g in groups]
+        self.job = job
+        self._modes = [Mode(**mode) for mode in (plan or self.choose(job))["modes"]]
         self.models: Models = Matrices(job, self._modes)
         self.models.show(self.workers)
         self._dealer = Dealer(job.roster, self._modes, self.models.costs, self.workers.count)
         self._scheduler = Scheduler(job, self.models, self.workers, self._dealer)
         self.ledger, self.traffic = self._scheduler.ledger, self._scheduler.traffic
 
-    def _mode(self, g: int) -> Mode:
-        asked = self.engine.mode, self.engine.chunk
-        return choose_mode(self.job.roster, self.job.samples, g, *asked, self.workers.count)
+    def choose(self, job: Job) -> dict[str, Any]:
+        asked = self.engine.mode, self.engine.chunk, self.workers.count
+        self._modes = [choose_mode(job.roster, job.samples, g, *asked) for g in range(len(job.roster.groups))]
+        return self.plan
 
     def evaluate(self) -> None:
         self._scheduler.evaluate()
@@ -90,6 +95,7 @@ class LocalSession(StepwiseSession):
         faults = self.job.faults
         self.active = faults.active(self.job.graph(number), number) if faults.fails else None
         self._scheduler.round(number, evaluate, self.active)
+        self.places = self._scheduler.places
 
     def snapshot(self) -> dict[str, Tensor]:
         notes = {

@@ -99,6 +99,9 @@ class MemorySession(StepwiseSession):
 
     plan: dict[str, Any] = {}  # noqa: RUF012  nothing to choose
 
+    def choose(self, job: Job) -> dict[str, Any]:
+        return {}
+
     def begin(self, job: Job, plan: dict[str, Any] | None = None) -> None:
         torch.set_num_threads(1)
         self.job = job
@@ -132,6 +135,7 @@ class MemorySession(StepwiseSession):
             transport.leave()
 
         await asyncio.gather(*map(one, present))
+        self.places = [peer.place for peer in present]
 
     def evaluate(self) -> None:
         for peer in self._present(0):

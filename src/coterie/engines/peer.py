@@ -10,15 +10,16 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
 
 from coterie import processes, records
+from coterie.config.objects import names
 from coterie.engines._session import Engine, JobRun, Outcome, Session
-from coterie.errors import CoterieError, DivergedError, RunError
+from coterie.errors import ConfigError, CoterieError, DivergedError, RunError
 from coterie.job import Job
 from coterie.peers.settings import PeerSettings
 from coterie.records.journal import Follower
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 STOPPED, UNFIT, DIVERGED = 3, 2, 4
 """How a peer's process ends, other than well."""
+FAILURE = "failure.txt"
+"""Where it says why."""
 POLL = 0.25
 SHOW = 1.0
 STEADY = 10.0
@@ -44,7 +47,9 @@ class Peer(PeerSettings, Engine):
     seconds at first, later `stretch` times what rounds have taken; a merge still waits for `quorum` models. `async`
     merges whatever is newest, each model's weight times `discount` for every round that it is behind. `half` sends
     bfloat16. A peer waits `wait` seconds for its neighbours before it begins. One that dies is started again, at most
-    `restarts` times, and after a pause that grows if it dies again soon.
+    `restarts` times, and after a pause that grows if it dies again soon. Models with a tensor `limit` times as large as
+    one's own are refused, ten times that in the first ten rounds; 0 takes any. Between machines of their own, where
+    data sizes are what neighbours say, none weighs more than this `share` of an average.
     """
 
     def open(self) -> "Fleet":
@@ -72,6 +77,13 @@ class _Process:
         """Start the process."""
         self.process, self.started = self.start(), time.monotonic()
 
+    def why(self, code: int | None) -> str:
+        """Why the process ended, as it has written down itself if it could."""
+        try:
+            return (self.folder / FAILURE).read_text()
+        except OSError:
+            return _how(code)
+
     def rest(self) -> float:
         """Seconds until the next start: none after a while of work, more and more for who dies as soon as it is up."""
         self.hasty = self.hasty + 1 if time.monotonic() - self.started < STEADY else 0
@@ -91,24 +103,29 @@ class Fleet(Session):
         """Where the peers of the present job have their homes."""
         self.crew: list[_Process] = []
 
+    def choose(self, job: Job) -> dict[str, Any]:
+        return {"processes": job.roster.nodes}
+
     def run(self, task: JobRun) -> Outcome:
         """Run a job to its end from wherever its peers are: they keep checkpoints and journals of their own."""
         nodes, rounds = task.job.roster.nodes, task.settings.rounds
+        if given := [name.rpartition(":")[2] for _, name in names(task.experiment.model_dump())]:
+            cure = "Put it into a file and name it, such as mine.py:Median, or take another engine."
+            raise ConfigError(f"{given[0]} is a Python object, which peers cannot read", cure=cure)
         task.channel.tell("begin", round=0, rounds=rounds, nodes=nodes)
         with tempfile.TemporaryDirectory() as scratch:
             config = Path(scratch) / "config.toml"
             config.write_text(records.frozen(task.experiment))
             there = task.folder.job(task.method, task.seed) if task.folder else Path(scratch)
-            if task.folder:
-                task.folder.note_plan(task.method, task.seed, {"processes": nodes})
             try:
                 self.prepare(config, task.method, task.seed, task.job, there / "peers")
+                task.prepared()
                 self._watch(task)
             except (KeyboardInterrupt, CoterieError):
                 if task.folder:
                     task.folder.keep_rows(task.method, task.seed, self.kept(), self.measures())
                 raise
-            found = [pl.read_parquet(p.folder / "records.parquet") for p in self.crew]
+            found = [records.read_frame(p.folder / "records.parquet") for p in self.crew]
             rows = pl.concat(found).sort("round", "node")
             task.channel.live("evaluation", round=rounds, **records.as_lists(rows.filter(pl.col("round") == rounds)))
             return Outcome(rows, self.measures())
@@ -179,7 +196,7 @@ class Fleet(Session):
 
     def starter(self, *args: Any) -> Callable[[], Any]:
         """What starts a node's process, given the arguments of `peer_config`; tests let others play some nodes."""
-        return process(_live, *args)
+        return process(live, *args)
 
     def _look_after(self, peer: _Process, warn: Callable[[str], None]) -> None:
         if peer.process is None:
@@ -191,7 +208,7 @@ class Fleet(Session):
         code = peer.process.exitcode
         peer.finished = code == 0
         if code in (UNFIT, DIVERGED):
-            what = (peer.folder / "failure.txt").read_text()
+            what = peer.why(code)
             raise DivergedError(what) if code == DIVERGED else RunError(f"{peer.name}: {what}")
         if peer.finished:
             return
@@ -199,8 +216,7 @@ class Fleet(Session):
         if peer.deaths > self.engine.restarts:
             cure = f"Its log is {peer.folder / 'log.jsonl'}; what was done is kept: go on with `coterie resume`."
             raise RunError(f"{peer.name} ended {peer.deaths} times (last with {_how(code)})", cure=cure)
-        pause, failure = peer.rest(), peer.folder / "failure.txt"
-        why = failure.read_text().strip().rpartition("\n")[2] if code == 1 and failure.exists() else _how(code)
+        pause, why = peer.rest(), peer.why(code).strip().rpartition("\n")[2] if code == 1 else _how(code)
         warn(f"{peer.name} ended ({why}) and is started again" + (f" in {pause:g} s" if pause else ""))
 
     def stop(self) -> None:
@@ -251,7 +267,7 @@ def process(target: Callable[..., None], *args: Any) -> Callable[[], Any]:
 
     def start() -> Any:
         return processes.start(
-            target, *args, preload=["coterie.peers.runtime", "coterie.config.build", "sklearn.datasets"]
+            target, *args, preload=["coterie.peers.runtime", "coterie.config.build", "sklearn.datasets"], heeds=True
         )
 
     return start
@@ -269,6 +285,8 @@ def peer_config(
     settings = Configuration(**read(config)).resolved[method]
     job = build(settings, load_samples(settings), seed)
     engine: Peer = settings.choice("engine").make()
+    if engine.mode == "async":
+        job = replace(job, protocol=job.protocol.out_of_step())
     return PeerConfig(
         method=method,
         settings=settings,
@@ -279,6 +297,7 @@ def peer_config(
         home=Home(home),
         folder=folder,
         timing=engine.timing,
+        limits=engine.limits,
         half=engine.half,
         wait=engine.wait,
         threads=engine.threads,
@@ -286,24 +305,25 @@ def peer_config(
     )
 
 
-def _live(
+def live(
     config: Path, method: str, seed: int, node: int, names: list[str], home: Path, folder: Path
 ) -> None:  # pragma: no cover  runs in another process
     """The life of one peer's process, from its configuration to its exit code."""
     from coterie.files import write
     from coterie.peers import runtime
 
+    code, why = 0, ""
     try:
         runtime.run(peer_config(config, method, seed, node, names, home, folder))
-        code = 0
     except runtime.Stopped:
         code = STOPPED
     except CoterieError as error:
-        write(folder / "failure.txt", str(error).encode())
-        code = DIVERGED if isinstance(error, DivergedError) else UNFIT
+        code, why = DIVERGED if isinstance(error, DivergedError) else UNFIT, str(error)
     except Exception:
-        write(folder / "failure.txt", traceback.format_exc().encode())
-        code = 1
+        code, why = 1, traceback.format_exc()
+    if why:
+        with contextlib.suppress(OSError):  # on a full disk its keeper finds the exit code alone
+            write(folder / FAILURE, why.encode())
     os._exit(code)  # threads of the wires must not keep a peer that is done
 
 

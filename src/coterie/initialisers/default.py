@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from coterie.initialisers import Origin
+from coterie.initialisers import Origin, drawn
 from coterie.randomness import key
 
 
@@ -14,7 +14,10 @@ def default(module: nn.Module, origin: Origin) -> None:
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key(origin.seed, "start", origin.node) >> 1)
-        for layer in module.modules():
+        for layer in drawn(module):
             reset = getattr(layer, "reset_parameters", None)
             if callable(reset):
+                fixed = [(p, p.detach().clone()) for p in layer.parameters(recurse=False) if not p.requires_grad]
                 reset()
+                for p, before in fixed:
+                    p.data = before

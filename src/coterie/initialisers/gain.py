@@ -28,10 +28,11 @@ def gain(
         W ← g·W,   g = factor / ‖v_steady‖₂,   v_steady the stationary vector of the network's averaging
 
     Biases are not scaled. What a node knows of g is `exact`, or an estimate: by `gossip`, for which it asks its
-    neighbours during `gossip_rounds` before the first round; by `size`, n^exponent, the exponent that theory gives the
-    network's family unless it is said; by the `degrees` that a random walk from it met. `assumed_nodes` and `exponent`
-    may be wrong on purpose. Who joins later starts from the base. Needs models to be merged once before the first
-    training, and the loss to be clamped.
+    neighbours during `gossip_rounds` before the first round, and of which no more is believed than the square root of
+    the number of nodes, `assumed_nodes` where the network is not known; by `size`, n^exponent, the exponent that theory
+    gives the network's family unless it is said; by the `degrees` that a random walk from it met. `assumed_nodes` and
+    `exponent` may be wrong on purpose. Who joins later starts from the base. Needs models to be merged once before the
+    first training, and the loss to be clamped.
 
     Reference: Badie-Modiri et al., Initialisation and Network Effects in Decentralised Federated Learning, Eqs. 3–5
     """

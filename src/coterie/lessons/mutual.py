@@ -72,7 +72,9 @@ class Mutual(Lesson):
             total = supervision * data.supervise(outputs, targets).mean(-1)
             if distillation == 0 or len(pupils) < 2:
                 return total
-            return total + distillation * self.divergence(outputs, targets, trust.to(outputs))
+            logs = F.log_softmax(outputs, -1)
+            answers = self.answers(logs.detach(), pupils)
+            return total + distillation * self.divergence(logs, answers, targets, trust.to(outputs))
 
         own = None if self.learners == "all" else [data.node]
         return data.learn(pupils, losses, self.epochs, own)
@@ -83,13 +85,15 @@ class Mutual(Lesson):
         counts = torch.tensor(sizes).expand(len(sizes), -1) * (1 - torch.eye(len(sizes)))
         return counts / counts.sum(1, keepdim=True).clamp(min=1)
 
-    def divergence(self, outputs: Tensor, targets: Tensor, trust: Tensor) -> Tensor:
-        """Σ_q trust_nq KL(p_q ‖ p_n) of each model n, up to what does not depend on it.
+    def answers(self, logs: Tensor, pupils: dict[int, Pupil]) -> Tensor:
+        """What each model says as a teacher: p_q, from the logarithms of what it says as a student."""
+        return logs.exp()
+
+    def divergence(self, logs: Tensor, answers: Tensor, targets: Tensor, trust: Tensor) -> Tensor:
+        """Σ_q trust_nq KL(p_q ‖ p_n) of each model n, up to what does not depend on it: p_q are `answers`.
 
         As p_n enters by its logarithm alone, all teachers of a student are one mixed target.
         """
-        logs = F.log_softmax(outputs, -1)
-        answers = logs.detach().exp()
         if self.samples == "wsl":
             errors = -logs.detach()[..., torch.arange(len(targets)), targets].clamp(max=-TOLERANCE)
             bias = 1 - torch.exp(-errors[:, None] / errors[None])

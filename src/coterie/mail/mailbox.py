@@ -1,5 +1,6 @@
 """What has come to one node, by round and tag, and what is refused. It reads no clock and no disk, and never waits."""
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
@@ -34,8 +35,10 @@ class Box:
         elif packet is not None and self.summed is not None:
             try:
                 self.summed.add(packet)
-            except (KeyError, RuntimeError) as error:  # fields that may occur, but not in this combination
-                raise Refused("fields", f"the rule cannot take them: {error}") from None
+            except Refused:
+                raise
+            except Exception as error:  # whatever it is, it costs the message, and not the peer
+                raise Refused("fields", f"the rule cannot take them: {type(error).__name__}: {error}") from None
         self.bytes[sender] = packet.bytes(self.half) if packet is not None else 0
 
     def missing(self, senders: Collection[int]) -> list[int]:
@@ -59,8 +62,11 @@ class Mailbox:
         rounds: int,
         sums: Callable[[int], Summed] | None = None,
         half: bool = False,
+        most: float = math.inf,
     ) -> None:
         self.senders, self.rounds, self.round, self.half = senders, rounds, 0, half
+        self.most = most
+        """How many messages of a round each sender may send."""
         self.boxes: dict[tuple[int, str], Box] = {}
         """By round and tag."""
         self._sums = sums
@@ -90,13 +96,15 @@ class Mailbox:
             raise Refused("past", f"round {round} ({tag}), already merged")
         if sender not in self.senders:
             raise Refused("stranger", "not a neighbour")
+        if sum(number == round and sender in box.bytes for (number, _), box in self.boxes.items()) >= self.most:
+            raise Refused("tag", f"more than {self.most:g} messages of round {round}")
 
 
 class NewestMail:
     """The mail of a node that waits for nobody: the newest message of each sender, whatever round it is of."""
 
-    def __init__(self, rounds: int) -> None:
-        self.rounds = rounds
+    def __init__(self, rounds: int, most: float = math.inf) -> None:
+        self.rounds, self.most = rounds, most
         self._newest: dict[int, Packet] = {}
         self._last: dict[tuple[int, str], int] = {}
 
@@ -105,6 +113,8 @@ class NewestMail:
         _check_range(round, self.rounds)
         if round <= self._last.get((sender, tag), 0):
             raise Refused("duplicate", f"round {round} ({tag}), heard already or overtaken")
+        if (sender, tag) not in self._last and sum(who == sender for who, _ in self._last) >= self.most:
+            raise Refused("tag", f"more than {self.most:g} kinds of messages")
 
     def note(self, tag: str, packet: Packet) -> None:
         """Note that a message has come; its fields are kept by whoever has room for them."""

@@ -12,7 +12,7 @@ SHORTEST_DEADLINE = 2.0
 MISSES = 3
 """Deadlines that a neighbour may miss in a row: delays travel through a network, and who is held up is not slow."""
 HASTE = 1.25
-"""How much faster than me a few neighbours may be and still be believed."""
+"""How much faster than me neighbours may be who are no majority, and still be believed."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class Timing:
     """After the deadline a merge still waits for so many models."""
     discount: float = 1.0
     """What a model's weight is multiplied with for each round that it is behind (asynchronous mode)."""
+    turns: int = 1
+    """How many nodes work one after the other in a round: the last waits for all of them."""
 
 
 @dataclass
@@ -128,8 +130,8 @@ class RoundTimes:
     def deadline(self, timing: Timing) -> float:
         """Seconds to wait for neighbours: what rounds have taken decides, but waiting alone cannot drive it up."""
         if len(self._took) < 3:
-            return timing.deadline
-        most = max(timing.deadline, timing.stretch * statistics.median(self._worked))
+            return timing.turns * timing.deadline
+        most = timing.turns * max(timing.deadline, timing.stretch * statistics.median(self._worked))
         return max(SHORTEST_DEADLINE, min(self._patience * timing.stretch * self.round_seconds, most))
 
 
@@ -161,16 +163,19 @@ class Pace:
         """The last round that was begun, which is what others are told: whoever still gathers its neighbours before it
         begins has them wait, and so misses nothing."""
         self._anchor = self._since = 0
-        """A round that this peer was in for good reasons, and how many it has done since."""
+        """A round that this peer was in for good reasons, and how many it has done, or may have missed, since."""
+        self._fresh = True
+        """Whether this process has begun no round yet."""
         self._given_up: set[int] = set()
         """Whom this round did not wait for any longer before it began."""
 
     # My own rounds.
 
-    def resume(self, done: int) -> None:
-        """Go on after what an earlier process has done."""
+    def resume(self, done: int, away: float = 0.0) -> None:
+        """Go on after what an earlier process has done, so many seconds `away`."""
         self.round = self.first = done + 1
-        self.reached = done
+        self.reached = self._anchor = done
+        self._since = int(away / self.times.round_seconds) if self.times.round_seconds > 0 else 0
 
     def begin(self, round: int, audible: Iterable[int], now: float) -> None:
         """Begin a round, in which these neighbours can be heard."""
@@ -178,8 +183,8 @@ class Pace:
             self.first = round
         self.reached = round
         self.times.begin(now)
-        if not self._anchor or self.round + 1 < round <= self._rounds()[1]:
-            self._anchor, self._since = round, 0
+        if self._fresh or self.round + 1 < round <= self.majority:
+            self._anchor, self._since, self._fresh = round, 0, False
         self.round, self.audible = round, set(audible)
         for neighbour in self.neighbours.values():
             neighbour.offer_chance(round)
@@ -199,22 +204,33 @@ class Pace:
     def front(self) -> int:
         """The round that the neighbours are in; 0 if there are none.
 
-        What more than half of them say is believed. What fewer say is believed of those who have sent something sound,
-        and as far as it can be: a neighbour that was out of reach may have gone on at about my pace, but nobody can
-        make me skip to the end alone.
+        What more than half of all neighbours say is believed. What half of them say is believed of those who have sent
+        something sound, and what fewer say only if no majority is there; both as far as it can be: neighbours that were
+        out of reach may have gone on at about my pace, also while I was away, but they cannot make me skip to the end.
         """
-        foremost, most = self._rounds()
+        foremost, most = self._foremost(), self.majority
         if most > self.round + AHEAD or not self._since:
             return most
         return max(most, min(foremost, self._anchor + AHEAD + int(HASTE * self._since)))
 
-    def _rounds(self) -> tuple[int, int]:
-        """The round of the foremost neighbour that is sound, and the one that more than half of all have reached."""
+    @property
+    def majority(self) -> int:
+        """The round that more than half of all neighbours have reached: those who are not there count, too."""
+        members = self._members()
+        rounds = sorted((n.round if n.hopeful else 0 for n in members), reverse=True)
+        return rounds[len(rounds) // 2] if rounds else 0
+
+    def _foremost(self) -> int:
+        """The round that half of all neighbours have reached, or where no majority is there, the foremost."""
+        members = self._members()
+        if 2 * sum(n.hopeful for n in members) <= len(members):
+            return max((n.round for n in members if n.hopeful), default=0)
+        rounds = sorted((n.round if n.alive and n.sound and not self._fresh else 0 for n in members), reverse=True)
+        return rounds[(len(rounds) - 1) // 2]
+
+    def _members(self) -> list[Neighbour]:
         # who sits this round out may be past it before this peer has begun it
-        members = [n for s, n in self.neighbours.items() if self.present(s, self.round) and n.hopeful]
-        rounds = sorted((n.round for n in members), reverse=True)
-        foremost = max((n.round for n in members if n.sound), default=0)
-        return foremost, rounds[len(rounds) // 2] if rounds else 0
+        return [n for s, n in self.neighbours.items() if self.present(s, self.round)]
 
     @property
     def overtaken(self) -> bool:
@@ -293,7 +309,8 @@ class Pace:
 
     def _can_come(self, sender: int) -> bool:
         n = self.neighbours[sender]
-        return n.hopeful and n.first <= self.round and not (n.finished and n.round < self.round)
+        kept = n.round <= self.round + AHEAD  # who is further has gone on without me, and keeps nothing of my round
+        return n.hopeful and n.first <= self.round and kept and not (n.finished and n.round < self.round)
 
     def _keeps_pace(self, sender: int) -> bool:
         return self._can_come(sender) and self.neighbours[sender].misses < MISSES

@@ -2,7 +2,8 @@
 
 A metric is a class, child of `Metric`, made anew for each evaluation. It is fed what models say batch by batch, for one
 model or several at once: outputs `[m, B, …]`, targets `[m, B, …]` and which samples are real `[m, B]`, 1 or 0, because
-batches may be padded. In the end it gives one number per model. Most are means: a child of `Mean` says what one sample
+batches may be padded. One that judges texts says `generated = True` and is fed, instead of scores, the tokens that
+models generate. In the end it gives one number per model. Most are means: a child of `Mean` says what one sample
 is worth. Whatever a metric keeps must depend on the samples only, not on how they were cut into batches.
 """
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from coterie.datasets import IGNORED
 from coterie.errors import ConfigError
 from coterie.parts import Choice
 
@@ -23,8 +25,6 @@ Occasion = Literal["test", "validation", "merged", "peak"]
 after the merge, and those that lessons keep beside the present ones."""
 OCCASIONS: tuple[Occasion, ...] = ("test", "validation", "merged", "peak")
 DEFAULT = tuple(Choice("metrics", name) for name in ("accuracy", "loss", "f1"))
-IGNORED = -100
-"""The target of what is not to be judged, such as padding in a text; the same as PyTorch's."""
 
 
 class Metric(ABC):
@@ -32,6 +32,8 @@ class Metric(ABC):
 
     validated: ClassVar[bool] = True
     """Whether it is also taken on each node's own validation samples, which are few."""
+    generated: ClassVar[bool] = False
+    """Whether it is fed what models generate, tokens as in targets, and not their scores."""
 
     @abstractmethod
     def add(self, outputs: Tensor, targets: Tensor, real: Tensor) -> None:

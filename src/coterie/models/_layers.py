@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal, get_args
 
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from coterie.errors import ConfigError
 
@@ -87,3 +88,22 @@ def normalisation(norm: Norm, channels: int) -> list[nn.Module]:
     if norm != "none":
         raise ConfigError("norm", expected="none, batch or layer", got=norm)
     return []
+
+
+class LinearScores(nn.Sequential):
+    """Scores that are linear in the flattened sample, z = Wx + b.
+
+    With `one`, two classes share one score s, and the scores are (0, s): hinge is then max(0, 1 − ys) and
+    cross-entropy log(1 + e^{−ys}), with y = 1 for class 1 and −1 for class 0. Training relies on that promise.
+    """
+
+    def __init__(self, features: int, classes: int, one: bool = False) -> None:
+        if one and classes != 2:
+            raise ConfigError("one score for all classes", expected="2 classes", got=classes, cure="Leave `one` out.")
+        super().__init__(nn.Flatten(), nn.Linear(features, 1 if one else classes))
+        self.one = one
+
+    def forward(self, x: Tensor) -> Tensor:
+        """One score for each class, `[B, C]`."""
+        scores: Tensor = self[1](self[0](x))
+        return F.pad(scores, (1, 0)) if self.one else scores

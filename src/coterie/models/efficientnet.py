@@ -4,6 +4,7 @@ from torch import Tensor, nn
 
 from coterie.errors import ConfigError
 from coterie.models._layers import image, too_small
+from coterie.models._transformers import library
 
 Variant = Literal["b0", "b1", "b2", "b3", "b4"]
 
@@ -49,13 +50,9 @@ def efficientnet(shape: tuple[int, ...], classes: int, *, variant: Variant = "b0
         raise ConfigError("efficientnet.variant", expected=", ".join(get_args(Variant)), got=variant)
     if min(height, width) < 32:  # it halves five times
         raise too_small("efficientnet", shape)
-    try:
-        from transformers import EfficientNetConfig, EfficientNetForImageClassification
-    except ImportError:
-        cure = 'Install it: pip install "coterie[transformers]".'
-        raise ConfigError("model 'efficientnet' needs transformers", cure=cure) from None
+    kinds = library("model 'efficientnet'")
     scaling = _VARIANTS[variant]
-    configuration = EfficientNetConfig(
+    configuration = kinds.EfficientNetConfig(
         num_channels=depth,
         num_labels=classes,
         image_size=max(height, width),
@@ -65,7 +62,7 @@ def efficientnet(shape: tuple[int, ...], classes: int, *, variant: Variant = "b0
         dropout_rate=scaling.dropout,
         batch_norm_momentum=0.1,  # the library's 0.99 is TensorFlow's; in PyTorch it forgets all but the last batch
     )
-    net = EfficientNetForImageClassification(configuration)
+    net = kinds.EfficientNetForImageClassification(configuration)
     for layer in net.modules():  # the library draws the scales of batch norm around 0, and the signal fades away
         if hasattr(layer, "reset_parameters"):
             layer.reset_parameters()

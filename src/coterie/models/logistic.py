@@ -2,7 +2,9 @@ from math import prod
 
 from torch import nn
 
+from coterie.models._layers import LinearScores
 
-def logistic(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Logistic regression: one linear layer, for the cross-entropy objective."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), classes))
+
+def logistic(shape: tuple[int, ...], classes: int, *, one: bool = False) -> nn.Module:
+    """Logistic regression: one linear layer, with one score per class or one for both of two, for cross-entropy."""
+    return LinearScores(prod(shape), classes, one)

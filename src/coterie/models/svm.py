@@ -2,7 +2,9 @@ from math import prod
 
 from torch import nn
 
+from coterie.models._layers import LinearScores
 
-def svm(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A linear support vector machine: one linear score per class (two for two classes), for the hinge objective."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), classes))
+
+def svm(shape: tuple[int, ...], classes: int, *, one: bool = False) -> nn.Module:
+    """A linear support vector machine: one linear score per class, or one for both of two, for the hinge objective."""
+    return LinearScores(prod(shape), classes, one)

@@ -19,6 +19,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
+from coterie.failpoints import reach
 from coterie.mail.mailbox import AHEAD
 from coterie.net import wire
 from coterie.net.agreement import PHASE, Agreement
@@ -76,24 +77,30 @@ class Calls:
         self.reception = Reception(self.contacts, expected)
         self._payloads = BufferPool(PAYLOADS)
         self._outgoing: list[EncodedPacket] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._signatures = {signature: code for code, signature in agreement.codes.items()}
 
     async def open(self) -> None:
         """Listen, and begin to call the neighbours."""
-        neighbours = self.contacts.by_name.values()
+        neighbours = self.contacts.by_name
         if not neighbours:
             return
         self._loop = asyncio.get_running_loop()
         await self.reception.open()
-        self._tasks = [asyncio.create_task(self._keep(link)) for link in neighbours]
+        self._tasks = {name: asyncio.create_task(self._keep(link)) for name, link in neighbours.items()}
 
     async def close(self) -> None:
         """Hang up."""
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self.reception.close()
+
+    def drop(self, name: str) -> None:
+        """Hang up on a neighbour whose card is gone, at both ends, and for good."""
+        if name in self._tasks:
+            self._tasks[name].cancel()
+        self.contacts.drop(name)
 
     async def announce(self, round: int, finished: bool = False) -> None:
         """Tell the neighbours where we are; messages of earlier rounds need not be kept."""
@@ -145,10 +152,10 @@ class Calls:
                         pause = FIRST_PAUSE
             except grpc.aio.AioRpcError as error:
                 self.contacts.trouble(link, f"{error.code().name.lower()}: {error.details()}")
-            except (TimeoutError, ConnectionError) as error:
-                self.contacts.trouble(link, str(error))
             except DecodeError:
                 self.contacts.trouble(link, "an answer that cannot be read")
+            except Exception as error:  # a line that is lost, or no file to be opened for our key: call again
+                self.contacts.trouble(link, str(error) or type(error).__name__)
             self.contacts.alive(link, False)
             link.greeted.clear()
             # Who has come back and calls us is called at once.
@@ -214,6 +221,7 @@ class Calls:
             self.status.sent_bytes += packet.bytes
         elif receipt.reason not in HARMLESS:
             self.contacts.trouble(link, f"our message was refused: {receipt.reason} ({receipt.detail})")
+        reach("after delivery", receipt.accepted)
         if receipt.reason not in AGAIN:
             link.settled.add(packet.serial)
 

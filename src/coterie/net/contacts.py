@@ -1,18 +1,20 @@
 """Whom a peer is in touch with: what it knows of each neighbour, says of itself, and notes of their dealings."""
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from coterie.errors import Refused
 from coterie.mail.pace import Pace
 from coterie.net.agreement import Agreement
 from coterie.net.identity import Card, Home
-from coterie.net.logs import clean, say
+from coterie.net.logs import Seldom, clean
+from coterie.net.places import Rest
 from coterie.net.status import NeighbourStatus, Status
 from coterie.net.wire import CHUNK, VERSION
 from coterie.net.wire_pb2 import Hello, Welcome
@@ -72,6 +74,30 @@ class Link:
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     greeted: asyncio.Event = field(default_factory=asyncio.Event)
     sending: bool = False
+    told: str = ""
+    """The trouble with it that was logged last."""
+    calls: set["asyncio.Task[Any]"] = field(default_factory=set)
+    """What serves the neighbour's calls now."""
+    dropped: bool = False
+    place: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the one message of the neighbour that has a place among those that come in."""
+    rest: Rest = field(default_factory=Rest)
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[None]:
+        """While a call of the neighbour is served: if its card is taken away, that ends at once, and is refused."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.calls.add(task)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self.dropped:
+                raise
+            task.uncancel()
+            raise Refused("stranger", "its card is gone") from None
+        finally:
+            self.calls.discard(task)
 
 
 class Contacts:
@@ -89,10 +115,11 @@ class Contacts:
         self.home, self.agreement, self.status, self.log = home, agreement, status, log
         self.intake, self.pace = intake, intake.pace
         self.session = secrets.token_hex(8)
-        self.cards = {name: card for name, card in home.neighbours.items() if name in numbers}
+        self.cards = {name: card for name, card in home.look()[0].items() if name in numbers}
         self.by_name = {n: Link(numbers[n], c, NeighbourStatus(n, c.address)) for n, c in self.cards.items()}
         self.by_number = {link.number: link for link in self.by_name.values()}
         self.finished = False
+        self.seldom = Seldom()
         self.noted: Callable[[str, str, str], None] = lambda what, neighbour, why: None
         """Told of neighbours that are `gone` or `back`, that were `missed`, and of what was `refused`, and why."""
         status.neighbours = {name: link.status for name, link in self.by_name.items()}
@@ -138,46 +165,75 @@ class Contacts:
         """The neighbour is there, or gone."""
         known = self.pace.neighbours[link.number]
         if alive and not known.alive:
-            link.status.last_error = ""  # it is over
-            say(self.log, logging.INFO, "neighbour is there", neighbour=link.card.name)
+            link.status.last_error = link.told = ""  # it is over
+            self._tell(logging.INFO, "neighbour is there", link.card.name)
         elif known.alive and not alive:
             level = logging.INFO if known.finished or self.finished else logging.WARNING
-            say(self.log, level, "neighbour is gone", neighbour=link.card.name)
+            self._tell(level, "neighbour is gone", link.card.name)
         changed = alive != known.alive
         link.status.alive = known.alive = alive
         self.intake.changed.set()
         if changed:
             self.noted("back" if alive else "gone", link.card.name, "")
 
+    def _tell(self, level: int, event: str, name: str, **more: Any) -> None:
+        """Log what a neighbour can bring about all day: more and more seldom."""
+        self.seldom.say(self.log, level, event, (name,), neighbour=name, **more)
+
+    def drop(self, name: str) -> None:
+        """Hang up on a neighbour whose card is gone: from now on it is a stranger."""
+        link = self.by_name[name]
+        self.cards.pop(name, None)
+        link.dropped = True
+        for call in list(link.calls):
+            call.cancel()
+        self.alive(link, False)
+
     def trouble(self, link: Link, text: str) -> None:
         """Something went wrong with a neighbour; what goes on going wrong is logged once."""
-        text = clean(text)
-        if text != link.status.last_error:
-            say(self.log, logging.INFO, "trouble", neighbour=link.card.name, error=text)
-        link.status.last_error = text
+        text = link.status.last_error = clean(text)
+        name = link.card.name
+        if text != link.told and self.seldom.say(
+            self.log, logging.INFO, "trouble", (name,), neighbour=name, error=text
+        ):
+            link.told = text
 
     def disagree(self, link: Link, reason: str) -> None:
         """A neighbour has other settings: nothing will come of it until somebody changes them."""
         text = clean(f"{link.card.name} and I do not agree: {reason}")
-        if text != link.status.last_error:
+        link.status.last_error, name = text, link.card.name
+        about = {"neighbour": name, "reason": reason}
+        if text != link.told and self.seldom.say(self.log, logging.ERROR, "disagreement", (name,), **about):
+            link.told = text
             self.status.add_error(text)
-            say(self.log, logging.ERROR, "disagreement", neighbour=link.card.name, reason=reason)
-        link.status.last_error = text
 
     def missed(self, sender: int) -> None:
         """A neighbour was waited for in vain."""
         link = self.by_number[sender]
         link.status.missed += 1
-        say(self.log, logging.WARNING, "missed the deadline", neighbour=link.card.name, round=self.pace.round)
+        self._tell(logging.WARNING, "missed the deadline", link.card.name, round=self.pace.round)
         self.noted("missed", link.card.name, "")
 
+    def strange(self, sender: int, text: str) -> None:
+        """What a neighbour says is odd, and yet taken."""
+        self._tell(logging.WARNING, "strange", self.by_number[sender].card.name, detail=text)
+
+    def harmed(self, senders: list[int], text: str) -> None:
+        """What some neighbours said did harm, which is undone: whose fault of theirs it was is not known."""
+        names = [self.by_number[sender].card.name for sender in senders if sender in self.by_number]
+        for name in names:
+            self.by_name[name].status.refuse("harmful", text)
+            self.noted("refused", name, "harmful")
+            self._tell(logging.WARNING, "harmful", name, detail=text, heard=names)
+
     def refuse(self, link: Link, refusal: Refused) -> None:
-        """Count and log; what comes late or twice is nobody's fault and does not fill the log."""
+        """Count and log, more and more seldom if it goes on: nobody fills the log by going wrong all day."""
         harmless = refusal.reason in HARMLESS
         if not harmless:
             self.pace.neighbours[link.number].sound = False
             self.intake.changed.set()
         link.status.refuse(refusal.reason, refusal.detail)
-        level = logging.DEBUG if harmless else logging.WARNING
-        say(self.log, level, "refused", neighbour=link.card.name, reason=refusal.reason, detail=refusal.detail)
+        level, name = logging.DEBUG if harmless else logging.WARNING, link.card.name
+        about = {"neighbour": name, "reason": refusal.reason, "detail": refusal.detail}
+        self.seldom.say(self.log, level, "refused", (name, refusal.reason), **about)
         self.noted("refused", link.card.name, refusal.reason)

@@ -1,10 +1,9 @@
 """Who a peer is: its folder with its key, its certificate and the cards of its neighbours."""
 
-import ipaddress
+import contextlib
 import os
 import re
 import secrets
-import socket
 import tomllib
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,7 +12,9 @@ from typing import Any
 
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from coterie import files
 from coterie.errors import PeerError
+from coterie.net.addresses import anywhere, quoted, reachable, split_address
 from coterie.net.certificates import ASK, LEAKED, certify, checked, fingerprint, key_text, new_key, parsed
 
 LARGEST = 64 * 1024
@@ -21,7 +22,6 @@ LARGEST = 64 * 1024
 SOON = timedelta(days=14)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-_HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?")
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Card:
     def __post_init__(self) -> None:
         check_name(self.name)
         host, _ = split_address(self.address)
-        if _anywhere(host):
+        if anywhere(host):
             cure = "Name the host as others reach it, with --address HOST:PORT."
-            raise PeerError("nobody can dial this address", expected="a host", got=_quoted(self.address), cure=cure)
+            raise PeerError("nobody can dial this address", expected="a host", got=quoted(self.address), cure=cure)
         if len(self.certificates) not in (1, 2):
             got = f"{len(self.certificates)}"
             raise PeerError("a card has one certificate, or two while rotating", got=got, cure=ASK)
@@ -65,7 +65,7 @@ class Card:
         table = _table(Path(path), ("name", "address", "certificates"), ASK)
         listed = table["certificates"]
         if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
-            raise PeerError(f"{path} is damaged", expected="a list of certificates", got=_quoted(listed), cure=ASK)
+            raise PeerError(f"{path} is damaged", expected="a list of certificates", got=quoted(listed), cure=ASK)
         try:
             return cls(table["name"], table["address"], tuple(listed))
         except PeerError as error:
@@ -89,13 +89,15 @@ class Home:
         self.address: str = table["address"]
         split_address(self.listen)
         split_address(self.address)
+        self._seen: dict[str, Card] = {}
+        """Neighbours' cards as they were when they could be read last."""
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], name: str, listen: str, address: str | None = None) -> "Home":
         """Make a peer with a fresh key; an identity that is there already stays as it is."""
         folder = cls.check_vacant(path)
         key = new_key()
-        card = Card(check_name(name), address or _reachable(listen), (certify(key, name),))
+        card = Card(check_name(name), address or reachable(listen), (certify(key, name),))
         split_address(listen)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (folder / "neighbours").mkdir(exist_ok=True)
@@ -139,17 +141,43 @@ class Home:
     @property
     def neighbours(self) -> dict[str, Card]:
         """Whom we trust, read from their cards and sorted by name."""
-        cards = {path.stem: Card.read(path) for path in sorted((self.path / "neighbours").glob("[!.]*.peer"))}
-        for stem, card in cards.items():
-            if card.name != stem:
-                cure = f"Take it away with `coterie peer remove {stem}`."
-                raise PeerError(f"{stem}.peer is another's card", expected=stem, got=card.name, cure=cure)
-        return dict(sorted(cards.items()))
+        return {name: self._card(name) for name in self._listed()}
+
+    def look(self) -> tuple[dict[str, Card], list[str]]:
+        """Whom we trust, and what is wrong with cards: one that cannot be read counts as when it could, or not at all.
+
+        Whatever is wrong (a damaged card, a dangling link, too many open files), a peer at work goes on with the rest.
+        """
+        wrong = []
+        try:
+            names = self._listed()
+        except OSError as error:
+            return dict(self._seen), [f"cannot read {self.path / 'neighbours'}: {error.strerror or error}"]
+        cards = {name: card for name, card in self._seen.items() if name in names}
+        for name in names:
+            try:
+                cards[name] = self._card(name)
+            except PeerError as error:
+                wrong.append(str(error))
+        self._seen = dict(sorted(cards.items()))
+        return dict(self._seen), wrong
 
     @property
     def stamp(self) -> dict[str, int]:
-        """When each neighbour's card was written: a cheap way to see that `neighbours` may have changed."""
-        return {path.name: path.stat().st_mtime_ns for path in (self.path / "neighbours").glob("[!.]*.peer")}
+        """When each neighbour's card was written, if that can be told: a cheap way to see that cards have changed."""
+        return {name: _written(self._neighbour(name)) for name in self._listed()}
+
+    def _listed(self) -> list[str]:
+        folder = self.path / "neighbours"
+        there = os.listdir(folder) if folder.exists() or self._seen else []
+        return sorted(name.removesuffix(".peer") for name in there if name.endswith(".peer") and name[0] != ".")
+
+    def _card(self, name: str) -> Card:
+        card = Card.read(self._neighbour(name))
+        if card.name != name:
+            cure = f"Take it away with `coterie peer remove {name}`."
+            raise PeerError(f"{name}.peer is another's card", expected=name, got=card.name, cure=cure)
+        return card
 
     def move(self, address: str, listen: str | None = None) -> Card:
         """Be found at another address from the next start on; the card that says so."""
@@ -184,7 +212,7 @@ class Home:
     def remove(self, name: str) -> None:
         """Trust a neighbour no more."""
         path = self._neighbour(check_name(name))
-        if not path.exists():
+        if not os.path.lexists(path):
             known = ", ".join(sorted(p.stem for p in path.parent.glob("*.peer")))
             raise PeerError("no such neighbour", expected=known or "a neighbour (there is none)", got=name)
         path.unlink()
@@ -230,78 +258,33 @@ class Home:
             ended = f"one that ended on {own.not_valid_after_utc:%Y-%m-%d}"
             raise PeerError("our certificate has expired", got=ended, cure=cure)
         ends = {("our certificate", "renew it with `coterie peer rotate`"): own.not_valid_after_utc}
-        for name, card in self.neighbours.items():
+        cards, wrong = self.look()
+        for name, card in cards.items():
             ends[f"the certificate of {name}", "ask for a new card, and `coterie peer add --replace` it"] = card.expiry
-        return [
+        return wrong + [
             f"{whose} {'expired' if end < now else 'expires'} on {end:%Y-%m-%d}: {cure}"
             for (whose, cure), end in ends.items()
             if end < now + SOON
         ]
 
 
-def split_address(address: object) -> tuple[str, int]:
-    """Host (without brackets) and port of HOST:PORT."""
-    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
-    if not (re.fullmatch(r"[0-9]{1,5}", port) and _is_host(host)):
-        cure = "Write an IPv6 address in brackets: [::1]:7001."
-        raise PeerError("not an address", expected="HOST:PORT", got=_quoted(address), cure=cure)
-    if not 0 < int(port) < 65536:
-        cure = "Others must know where to dial: choose one, such as 7001."
-        raise PeerError("not a port", expected="1 to 65535", got=port, cure=cure)
-    return host.strip("[]"), int(port)
-
-
-def _is_host(host: str) -> bool:
-    if host.startswith("[") and host.endswith("]"):
-        try:
-            return ipaddress.IPv6Address(host[1:-1]).scope_id is None  # a scope means something on one machine only
-        except ValueError:
-            return False
-    return _HOST.fullmatch(host) is not None
-
-
-def _anywhere(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False
-
-
-def _reachable(listen: str) -> str:
-    """Where others reach who listens here: the same, or for "everywhere" the outgoing interface, or the host's name."""
-    host, port = split_address(listen)
-    if not _anywhere(host):
-        return listen
-    ways = [(socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")][: 2 if ":" in host else 1]
-    for family, somewhere in ways:
-        try:
-            with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect((somewhere, 9))  # chooses a route and sends nothing; these addresses are nobody's
-                found = ipaddress.ip_address(probe.getsockname()[0])
-        except (OSError, ValueError):
-            continue
-        if not (found.is_loopback or found.is_link_local or found.is_unspecified):
-            return f"{found}:{port}" if found.version == 4 else f"[{found}]:{port}"
-    return f"{socket.gethostname()}:{port}"
+def trusted(card: Card, now: Card | None) -> bool:
+    """Whether whoever was let in by a card still is by what there is of it now."""
+    return now is not None and set(card.fingerprints) <= set(now.fingerprints)
 
 
 def check_name(name: object) -> str:
     """The name, if it is one that can be a file's and a certificate's."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         expected = "up to 63 letters, digits, '_', '.' and '-', the first a letter or digit"
-        raise PeerError("not a peer's name", expected=expected, got=_quoted(name))
+        raise PeerError("not a peer's name", expected=expected, got=quoted(name))
     return name
-
-
-def _quoted(value: object) -> str:
-    """What somebody wrote, short and without control characters."""
-    return ascii(value)[:80]
 
 
 def _table(path: Path, keys: tuple[str, ...], cure: str) -> dict[str, Any]:
     """A small TOML file with exactly these keys."""
     try:
-        with open(path, "rb") as file:
+        with files.opened(path) as file:
             content = file.read(LARGEST + 1)
     except OSError as error:
         raise PeerError(f"cannot read {path}", got=error.strerror or str(error), cure=cure) from None
@@ -312,15 +295,22 @@ def _table(path: Path, keys: tuple[str, ...], cure: str) -> dict[str, Any]:
     try:
         table = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:
-        raise PeerError(f"{path} is damaged", expected="TOML", got=_quoted(str(error)), cure=cure) from None
+        raise PeerError(f"{path} is damaged", expected="TOML", got=quoted(str(error)), cure=cure) from None
     if set(table) != set(keys):
-        raise PeerError(f"{path} is damaged", expected=", ".join(keys), got=_quoted(sorted(table)), cure=cure)
+        raise PeerError(f"{path} is damaged", expected=", ".join(keys), got=quoted(sorted(table)), cure=cure)
     return table
+
+
+def _written(path: Path) -> int:
+    with contextlib.suppress(OSError):  # a dangling link, or one that has just been taken away
+        return path.stat().st_mtime_ns
+    return -1
 
 
 def _own(path: Path) -> str:
     try:
-        return checked(path.read_text("ascii"))
+        with files.opened(path) as file:
+            return checked(file.read(LARGEST).decode("ascii"))
     except (OSError, UnicodeDecodeError) as error:
         raise PeerError(f"cannot read {path}", got=str(error), cure="Bring it back from a backup.") from None
     except PeerError as error:
@@ -329,7 +319,7 @@ def _own(path: Path) -> str:
 
 def _private(path: Path) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with files.opened(path) as file:
             mode = os.fstat(file.fileno()).st_mode & 0o777
             if os.name == "posix" and mode & 0o077:
                 cure = f"`chmod 600 {path}`; if others may have read it, `coterie peer rotate`."

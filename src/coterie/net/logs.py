@@ -4,10 +4,13 @@ import contextlib
 import json
 import logging
 import math
+import os
 import sys
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from numbers import Integral, Real
 from pathlib import Path
@@ -99,6 +102,39 @@ def say(logger: logging.Logger, level: int, event: str, /, **fields: Any) -> Non
     logger.log(level, "%s", event, extra={"fields": fields})
 
 
+class Seldom:
+    """Says when to tell of what happens again and again: at once, and then after pauses that double.
+
+    What has not happened for as long as the last pause, and for a minute, is news again.
+    """
+
+    FIRST, QUIET, LONGEST = 1.0, 60.0, 3600.0
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._counts: Counter[tuple[str, ...]] = Counter()
+        """How often it has happened since it was last told."""
+        self._pauses: dict[tuple[str, ...], tuple[float, float]] = {}
+        """Until when it is not told, and how long that pause is."""
+
+    def due(self, *what: str) -> int:
+        """Note that this has happened; if it is to be told now, how often it has since it was last told, else 0."""
+        now, (until, pause) = self._clock(), self._pauses.get(what, (0.0, 0.0))
+        self._counts[what] += 1
+        if now < until:
+            return 0
+        pause = min(2 * pause, self.LONGEST) if pause and now - until < max(pause, self.QUIET) else self.FIRST
+        self._pauses[what] = now + pause, pause
+        return self._counts.pop(what)
+
+    def say(self, logger: logging.Logger, level: int, event: str, what: tuple[str, ...] = (), /, **fields: Any) -> bool:
+        """Log an event, which happens again and again if `what` it is about does, unless it is too soon."""
+        times = self.due(event, *what)
+        if times:
+            say(logger, level, event, **fields, **({"times": times} if times > 1 else {}))
+        return times > 0
+
+
 def clean(text: object, limit: int = LINE) -> str:
     """Text that neither ends a line, nor steers a terminal, nor is long, whoever wrote it."""
     line = str(text)
@@ -183,6 +219,16 @@ class _File(RotatingFileHandler):
     """A log file whose troubles, such as a full disk, are told once and stop nobody."""
 
     told = False
+
+    def _open(self) -> TextIOWrapper:
+        """Open the file; half a line, left by a process that was killed on a full disk, is a line of its own."""
+        stream, path = super()._open(), Path(self.baseFilename)
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                if file.read() != b"\n":
+                    stream.write("\n")  # with the next line, when there is room
+        return stream
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Say once that the log has a gap."""

@@ -12,10 +12,11 @@ from google.protobuf.message import DecodeError
 
 from coterie.contract import Message
 from coterie.errors import PeerError, Refused
+from coterie.net import descriptors
 from coterie.net.agreement import PHASE, disagreement
 from coterie.net.contacts import ALIVE, SERVICE, SLOWEST, STALL, Contacts, Link
 from coterie.net.events import happens
-from coterie.net.logs import say
+from coterie.net.places import Place
 from coterie.net.tls import caller, server_credentials
 from coterie.net.wire import CHUNK, Expected, Receiver
 from coterie.net.wire_pb2 import Header, Hello, Receipt
@@ -26,12 +27,18 @@ from coterie.node.sums import Packet
 PULSE = 1.0
 LULL = 0.1
 """Seconds between two pulses, at least: in short rounds messages tell the round often enough."""
+HANDSHAKE = 10.0
+"""Seconds in which a caller must have shown who it is; until then anybody may be calling."""
+IDLE = 30.0
+"""Seconds after which a connection without calls is closed, even if it is a neighbour's."""
 STREAMS = 2
 """Streams that one neighbour may have open."""
 STAGED = 4
-"""Staging buffers of all neighbours together; further streams wait, and their senders with them."""
+"""Messages that may come in at a time, as long as they flow; further ones wait, and their senders with them."""
 SMALL = 4 * CHUNK
 """Bytes of a message that are checked and added up without a thread of their own."""
+
+STRANGER = "you are not my neighbour"
 
 Read = Callable[[], Awaitable[Any]]
 """Gives the next part of a stream, or EOF."""
@@ -49,9 +56,14 @@ class Reception:
     async def open(self) -> None:
         """Listen."""
         home = self.contacts.home
-        self._server = grpc.aio.server(
-            options=[*ALIVE, ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", 4 * STREAMS)]
-        )
+        most = descriptors.connections(descriptors.raise_limit(), len(self.contacts.by_name))
+        limits = {
+            "grpc.max_concurrent_streams": 4 * STREAMS,
+            "grpc.max_allowed_incoming_connections": most,
+            "grpc.server_handshake_timeout_ms": int(1000 * HANDSHAKE),
+            "grpc.max_connection_idle_ms": int(1000 * IDLE),
+        }
+        self._server = grpc.aio.server(options=[*ALIVE, ("grpc.so_reuseport", 0), *limits.items()])
         handlers = {
             "Follow": grpc.unary_stream_rpc_method_handler(self.follow),
             "Deliver": grpc.stream_stream_rpc_method_handler(self.deliver),
@@ -84,9 +96,10 @@ class Reception:
         try:
             return self.contacts.by_name[caller(context, self.contacts.cards)]
         except Refused as refusal:
-            say(self.contacts.log, logging.WARNING, "refused", reason=refusal.reason, detail=refusal.detail)
-            self.contacts.status.add_error(f"refused: {refusal}")
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "you are not my neighbour")
+            known, about = self.contacts, {"reason": refusal.reason, "detail": refusal.detail}
+            if known.seldom.say(known.log, logging.WARNING, "refused", **about):
+                known.status.add_error(f"refused: {refusal}")
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, STRANGER)
             raise AssertionError("abort does not return") from None
 
     async def follow(self, request: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
@@ -115,11 +128,14 @@ class Reception:
         link.greeted.set()
         link.followers += 1
         try:
-            while True:
-                moved = self._moved
-                yield self.contacts.pulse(True)
-                await asyncio.sleep(LULL)
-                await happens(moved, PULSE)
+            with link.serving():
+                while True:
+                    moved = self._moved
+                    yield self.contacts.pulse(True)
+                    await asyncio.sleep(LULL)
+                    await happens(moved, PULSE)
+        except Refused:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, STRANGER)
         finally:
             link.followers -= 1
 
@@ -134,13 +150,18 @@ class Reception:
             return
         link.streams += 1
         try:
-            while (first := await context.read()) is not grpc.aio.EOF:
-                try:
-                    await self._take(link, first, context.read)
-                except Refused as refusal:
-                    yield self._receipt(link, refusal)
-                    return
-                yield self._receipt(link)
+            with link.serving():
+                while (first := await context.read()) is not grpc.aio.EOF:
+                    try:
+                        await self._take(link, first, context.read)
+                    except Refused as refusal:
+                        if refusal.reason == "slow":
+                            link.rest.begin(time.monotonic())
+                        yield self._receipt(link, refusal)
+                        return
+                    yield self._receipt(link)
+        except Refused:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, STRANGER)
         finally:
             link.streams -= 1
 
@@ -160,8 +181,10 @@ class Reception:
         header = receiver.header
         if header.round > self.contacts.pace.neighbours[link.number].round:  # what is offered again may be older
             self.contacts.progress(link, header.round, finished=False)
-        async with self._slots:
-            await _drain(receiver, read)
+        part = await _part(read) if header.bytes else grpc.aio.EOF  # who promises and sends nothing has no place
+        async with Place(self._slots, link.place) as place:
+            await _drain(receiver, part, read, place)
+            link.rest.end()
             small = header.bytes <= SMALL
             await self.intake.put(link.number, header.round, header.tag, lambda: self._packet(link, receiver), small)
         link.status.received += 1
@@ -173,6 +196,8 @@ class Reception:
     def _judge(self, link: Link, header: Header) -> None:
         if header.session != link.session:
             raise Refused("session", "it has not greeted, or is not the process that did")
+        if left := link.rest.left(time.monotonic()):
+            raise Refused("too-many", f"not for another {left:.0f} s, after one that was too slow")
         self.intake.judge(link.number, header.round, header.tag)
 
     def _packet(self, link: Link, receiver: Receiver) -> Packet:
@@ -182,13 +207,22 @@ class Reception:
         return Packet(link.number, self.contacts.agreement.codes[header.architecture], message)
 
 
-async def _drain(receiver: Receiver, read: Read) -> None:
-    """Take the rest of a message; one that stands still, or is too slow on the whole, is cut."""
+async def _part(read: Read) -> Any:
+    """The first part of a message's payload."""
+    try:
+        async with asyncio.timeout(STALL):
+            return await read()
+    except TimeoutError:
+        raise Refused("slow", f"nothing for {STALL:g} s") from None
+
+
+async def _drain(receiver: Receiver, part: Any, read: Read, place: Place) -> None:
+    """Take a message from its first part on; one that stands still, or is too slow on the whole, is cut."""
     clock, came, size = asyncio.get_running_loop().time, 0, receiver.header.bytes
     start = latest = clock()
     try:
         async with asyncio.timeout(STALL) as limit:
-            while came < size and (part := await read()) is not grpc.aio.EOF:
+            while part is not grpc.aio.EOF:
                 receiver.feed(part)
                 came, now = came + len(part), clock()
                 if now - start > STALL + came / SLOWEST:
@@ -196,5 +230,9 @@ async def _drain(receiver: Receiver, read: Read) -> None:
                 if now - latest > STALL / 10:  # not for every part: a timer costs as much as a part's checks
                     limit.reschedule(now + STALL)
                     latest = now
+                if came >= size:
+                    return
+                with place.waiting():
+                    part = await read()
     except TimeoutError:
         raise Refused("slow", f"nothing for {STALL:g} s") from None

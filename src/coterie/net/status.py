@@ -1,5 +1,6 @@
 """How a peer is doing: kept by the peer, shown to its own machine, read by `coterie peer status` and by Prometheus."""
 
+import errno
 import json
 import math
 import os
@@ -191,13 +192,18 @@ async def serve(status: Status, host: str = "127.0.0.1", port: int = 0) -> web.S
         raise PeerError(f"cannot show the status at {host}:{port} ({error.strerror or error})", cure=cure) from error
 
 
-def announce(folder: Path, port: int, host: str = "127.0.0.1") -> None:
-    """Write down where this process shows its status."""
+def announce(folder: Path, port: int, host: str = "127.0.0.1") -> bool:
+    """Write down where this process shows its status; False if the disk is full, which is no reason to end."""
     folder.mkdir(parents=True, exist_ok=True)
     making = folder / f".{FILE}.{os.getpid()}"
     try:
         making.write_text(json.dumps({"port": port, "pid": os.getpid(), "host": host}), encoding="utf-8")
         os.replace(making, folder / FILE)
+        return True
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return False
     finally:
         making.unlink(missing_ok=True)
 

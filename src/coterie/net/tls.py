@@ -12,7 +12,7 @@ from coterie.net.identity import Card, Home
 
 def server_credentials(home: Home) -> grpc.ServerCredentials:
     """TLS for our server: a caller must own one of the neighbours' certificates."""
-    trusted = "".join(text for card in home.neighbours.values() for text in card.certificates)
+    trusted = "".join(text for card in home.look()[0].values() for text in card.certificates)
     if not trusted:
         raise PeerError("this peer has no neighbours", cure="Add some with `coterie peer add NAME.peer`.")
     pair = (home.key, home.certificate.encode())

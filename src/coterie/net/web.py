@@ -84,6 +84,9 @@ class Server:
     def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a caller in a task of our own: the streams of 3.11 report one that is cancelled as an error."""
         crowded = len(self.busy) >= CROWD
+        if crowded and len(self.sent_away) >= CROWD:  # nobody holds more than that, not even to hear a refusal
+            writer.transport.abort()
+            return
         among = self.sent_away if crowded else self.busy
         task = asyncio.create_task(self._meet(reader, writer, crowded))
         among.add(task)

@@ -10,13 +10,14 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from google.protobuf.message import DecodeError
 from torch import Tensor
 
 from coterie.contract import finite
 from coterie.errors import Refused
+from coterie.files import BLOCK, add_blocks
+from coterie.files import checksum as checksum
 from coterie.net.wire_pb2 import Header
 from coterie.node.buffers import BufferPool
 
@@ -25,7 +26,6 @@ CHUNK = 1 << 20
 _HEADER_LIMIT = 4 << 10
 _HEAD_LIMIT = 64 << 10
 _TAG_LIMIT = 64
-_BLOCK = 64 << 10
 _SIZE_LIMIT = 1e12
 
 
@@ -74,21 +74,6 @@ def header(
         nothing=not payload and not numbers,
         numbers=numbers,
     )
-
-
-def checksum(payload: bytes | bytearray | memoryview) -> int:
-    """The CRC-32 of 64-bit sums, one for each block of the payload, and of what is left at its end.
-
-    It is there for accidents, as TLS guards against forgery, and is taken five times faster than a CRC of all bytes.
-    """
-    view, whole = memoryview(payload), len(payload) - len(payload) % _BLOCK
-    return zlib.crc32(view[whole:], _checksum(view[:whole], 0))
-
-
-def _checksum(blocks: memoryview, before: int) -> int:
-    """The checksum of some more whole blocks."""
-    sums = np.frombuffer(blocks, "<u8").reshape(-1, _BLOCK // 8).sum(axis=1, dtype="<u8")
-    return zlib.crc32(sums.tobytes(), before)
 
 
 def chunks(payload: bytes | bytearray | memoryview) -> Iterator[bytes]:
@@ -228,8 +213,8 @@ class Receiver:
                 self._places = self._read_head(bytes(self._staged[8 : 8 + length]), promised)
                 self._data = 8 + length
         if self._places is not None:
-            whole = self._came - self._came % _BLOCK
-            self._checksum = _checksum(self._staged[self._seen : whole], self._checksum)
+            whole = self._came - self._came % BLOCK
+            self._checksum = add_blocks(self._staged[self._seen : whole], self._checksum)
             self._look(whole)
 
     def _stage(self, part: bytes, promised: int) -> None:

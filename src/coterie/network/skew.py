@@ -51,11 +51,14 @@ def shares_kl(shares: ArrayLike) -> float:
 
 
 def describe(counts: ArrayLike) -> dict[str, float]:
-    """The measures of a partition by name, for a record or a table."""
+    """The measures of a partition by name, for a record or a table.
+
+    A sample that several nodes hold counts at each of them. Of two classes, `share_kl` is that of the second.
+    """
     table = np.asarray(counts, np.int64)
     sizes = table.sum(axis=1)
     divergence = label_kl(table)
-    return {
+    found = {
         "nodes": len(table),
         "classes": table.shape[1],
         "samples": int(sizes.sum()),
@@ -67,6 +70,9 @@ def describe(counts: ArrayLike) -> dict[str, float]:
         "label_kl": float(np.nanmean(divergence)),
         "label_kl_max": float(np.nanmax(divergence)),
     }
+    if table.shape[1] == 2 and table[:, 1].any():
+        found["share_kl"] = shares_kl(table[:, 1])
+    return found
 
 
 def _divergence(p: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[np.float64]:

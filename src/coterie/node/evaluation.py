@@ -45,9 +45,10 @@ def lent(models: Rows, rows: Indices, others: Tensor) -> Iterator[None]:
 
 def _feed(metrics: list[Metric], models: Rows, rows: Indices, test: Indices | None) -> None:
     for x, y, real in _batches(models, rows, test) if metrics else ():
-        outputs = models.outputs(rows, x, own=test is None)
-        for metric in metrics:
-            metric.add(outputs, y, real.to(outputs.device))
+        for generated in {metric.generated for metric in metrics}:
+            said = (models.answers if generated else models.outputs)(rows, x, own=test is None)
+            for metric in (m for m in metrics if m.generated == generated):
+                metric.add(said, y, real.to(said.device))
 
 
 def _batches(models: Rows, rows: Indices, test: Indices | None) -> Iterator[tuple[Inputs, Tensor, Tensor]]:
@@ -76,6 +77,33 @@ class _PlainLoss(Mean):
         return self.models.plain_loss(outputs[0], targets[0], self.me).unsqueeze(0), real
 
 
+class Curves:
+    """The loss of nodes' models on their validation data as training goes on, epoch by epoch: what training minimises.
+
+    A node without validation data has none.
+    """
+
+    def __init__(self, models: Rows) -> None:
+        self.models = models
+        self.points: dict[int, dict[int, float]] = {}
+        """By node, and by how many epochs its model has behind it."""
+
+    def note(self, row: int, epoch: int) -> None:
+        """Judge the model of a row as it is now."""
+        models, node = self.models, int(self.models.nodes[row])
+        own, me = torch.as_tensor(models.roster.validation[node]), replace(models.me(row, 0), seed=0)
+        if not len(own):
+            return
+        models.point(row)
+        module, total = models.architecture.module.eval(), 0.0
+        with torch.no_grad():
+            for where in own.split(BATCH):
+                said = module(models.samples.inputs(where))
+                loss = models.training_loss(said, models.samples.targets(where), me)
+                total += float(loss.sum(dtype=torch.float64))
+        self.points.setdefault(node, {})[epoch] = total / len(own)
+
+
 class Caution:
     """Looks at one node's validation loss after each epoch, and takes its training back when that has risen."""
 
@@ -89,7 +117,7 @@ class Caution:
         measure = _PlainLoss(self.models, self.row)
         _feed([measure], self.models, np.array([self.row]), None)
         loss = float(measure.value()[0])
-        self.models.architecture.module.train()
+        self.models.architecture.train()
         self.risen = 0 if loss <= self.lowest else self.risen + 1  # a loss that is no number has risen, too
         self.lowest = min(self.lowest, loss)
         if self.risen < (self.models.roster.training.patience or math.inf):

@@ -4,6 +4,7 @@ It takes a few rounds of messages before the first round of training. A rule and
 in the simulator and at real peers; they are not among the parts that users choose from, because nobody learns by them.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.contract import Fields, Inbox, Me, Message, Rule, State, Term
+from coterie.contract import Fields, Inbox, Me, Message, Range, Rule, State, Term
 from coterie.job import Job, Samples
 from coterie.metrics import DEFAULT
 from coterie.parts import Choice
@@ -21,6 +22,10 @@ from coterie.randomness import generator
 
 DRAW = "census"
 """The purpose in the key of the draws; another word would change the estimates of every seed."""
+ERROR = 0.1
+"""By how much of itself an estimate may be wrong."""
+LARGE = 10_000
+"""The most nodes that a network is taken to have where nothing is said of that."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,9 @@ class GossipGain(Rule):
 
     def send(self, me: Me, params: Tensor, state: State) -> Fields:
         return {"data": me.size} if me.round == 1 else {"minima": state["minima"]}
+
+    def ranges(self, round: int) -> dict[str, Range]:
+        return {"data": Range(least=0.0), "minima": Range(least=0.0)}
 
     def lift(self, message: Message) -> dict[str, Term]:
         return {"data": Term(message["data"])} if "data" in message else {}
@@ -147,7 +155,12 @@ def _degree(job: Job) -> NDArray[np.int64]:
     return np.bincount(graph.targets[members[graph.sources]], minlength=graph.nodes).astype(np.int64)
 
 
-def own_estimate(rule: GossipGain, minima: Tensor) -> float:
-    """One peer's estimate of the gain; 1 if it has heard nobody."""
+def greatest(nodes: int | None = None) -> float:
+    """The greatest gain that is believed: √n, up to errors of the estimate; n is `LARGE` if it is not known."""
+    return (1 + ERROR) * math.sqrt(nodes or LARGE)
+
+
+def own_estimate(rule: GossipGain, minima: Tensor, nodes: int | None = None) -> float:
+    """One peer's estimate of the gain, 1 if it has heard nobody; no lie makes it other than a gain can be."""
     found = float(rule.gain(minima))
-    return found if np.isfinite(found) else 1.0
+    return float(np.clip(found, 1 - ERROR, greatest(nodes))) if np.isfinite(found) else 1.0

@@ -15,11 +15,13 @@ from coterie.contract import Layout
 
 Values = NDArray[np.float64]
 
-KINDS = ("spread", "steps", "rule")
+KINDS = ("spread", "steps", "rule", "epochs")
 """What a run can be asked to measure."""
 SPREADS = ("sigma_ap", "sigma_ap_merged", "sigma_an")
 STEPS = ("train_step", "merge_step", "total_step", "step_cosine")
 """The measures of the first two kinds; those of the third are the rule's."""
+EPOCHS = ("epoch_loss",)
+"""Those of the fourth: the validation loss after each epoch."""
 
 
 def layers(layout: Layout) -> list[str | None]:

@@ -70,9 +70,10 @@ class StackInbox:
         return any(term in terms for terms in self._terms)
 
     def sum(self, term: str, own: bool = False) -> Tensor:
-        return self._add(term, own, normalised=False)
+        return self._add(term, own and self._says(term), normalised=False)
 
     def mean(self, term: str, own: bool = False) -> Tensor:
+        own = own and self._says(term)
         if all(_scalar(t) for t in self._summands(term, own)):
             return self._add(term, own, normalised=True)
         weights = {
@@ -115,10 +116,13 @@ class StackInbox:
         return [h for h, terms in zip(self._exchange.heard, self._terms, strict=True) if term in terms]
 
     def _summands(self, term: str, own: bool) -> list[Term]:
-        if own and self._own is None:
-            self._own = self._rule.lift(self._own_message)
         mine = [self._own[term]] if own and self._own is not None else []
         return [terms[term] for terms in self._terms if term in terms] + mine
+
+    def _says(self, term: str) -> bool:
+        """Whether one's own message has the term, too."""
+        self._own = self._rule.lift(self._own_message) if self._own is None else self._own
+        return term in self._own
 
     def _add(self, term: str, own: bool, normalised: bool) -> Tensor:
         """Σ ω·weight·value, with the weights (and their sum) folded into the sparse matrix where they are scalars."""
@@ -275,7 +279,7 @@ class Merger:
         bundles = [h.bundle for h in exchange.heard]
         messages = [Message({"w": self.tensor(b.fields["buffers"])}, self._sizes(b), b.round) for b in bundles]
         own = Message({"w": self.buffers[at]}, me.size, exchange.round)
-        self.buffers[at] = StackInbox(averaging, exchange, messages, own, {}).mean("w", own=True)
+        self.buffers[at] = StackInbox(averaging, exchange, messages, own, {}).mean("w", own=not self.rule.replaces)
 
     def _block(
         self, exchange: Exchange, columns: slice, me: Me, cache: dict[Any, Any]

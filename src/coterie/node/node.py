@@ -9,15 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.contract import Message, Term, finite
+from coterie.contract import Fields, Message, finite
 from coterie.errors import during, noted
+from coterie.failpoints import reach
 from coterie.initialisers import Origin
 from coterie.job import Indices, Job, Ledger, diverged, foreign
 from coterie.lessons import PEAK, Home, Lesson
 from coterie.node.architecture import architectures
 from coterie.node.buffers import BufferPool
 from coterie.node.cost import TRAINING
-from coterie.node.evaluation import lent, score
+from coterie.node.evaluation import Curves, lent, score
+from coterie.node.harm import Bearing, sound, spoilt
 from coterie.node.measures import Steps, layers, spread
 from coterie.node.snapshot import Rows, Snapshot
 from coterie.node.student import RowStudent, Schoolhouse, exercise
@@ -41,7 +43,7 @@ class Transport(Protocol):
         ...
 
 
-class Node:
+class Node(Bearing):
     """One node: its model, its rule's memory, and how it does what the protocol says."""
 
     def __init__(self, job: Job, node: int, trainer: Trainer, row: int, ledger: Ledger) -> None:
@@ -79,12 +81,14 @@ class Node:
             except Exception as error:
                 raise noted(error, "the protocol of", [self.node], number) from None
             with during(f"{type(op).__name__.lower()} at", [self.node], number):
+                reach("before operation", type(op).__name__)
                 value = await self._perform(op)
+                reach("after operation", type(op).__name__)
 
     async def _perform(self, op: Op) -> Any:
         match op:
             case Train():
-                await self.work(self._train)
+                await self.work(lambda: self._train(op))
             case Observe():
                 await self.work(self._observe)
             case Send():
@@ -111,20 +115,26 @@ class Node:
     def _observe(self) -> None:
         start = time.perf_counter()
         data, me = RowData(self.trainer, self.row), self.trainer.me(self.row, self.number)
-        self.state = self.job.rule.observe(me, self.params.clone(), self.state, data)
+        state = self.job.rule.observe(me, self.params.clone(), self.state, data)
+        if self.blame is None or not spoilt(self.state, state):
+            self.state = state
         self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
 
-    def _train(self) -> None:
+    def _train(self, op: Train) -> None:
         steps = self.steps if self.evaluating else None
         if steps:
             steps.before_training(self.params)
         start = time.perf_counter()
-        batches = self.trainer.train_row(self.row, self.number)
+        watched = self.evaluating and "epochs" in self.job.measures
+        curves = self.trainer.curves = Curves(self.trainer) if watched else None
+        batches = self.learn(lambda: self.trainer.train_row(self.row, self.number, turn=op))
+        self.trainer.curves = None
+        self.ledger.draw(curves.points if curves else {})
         self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
         if steps:
             steps.after_training(self.params)
         once = self.school.flops(self.trainer.architecture.signature, self.job.samples)
-        self._trained(batches, TRAINING * once * self.job.roster.seen(self.node, self.number, batches))
+        self._trained(batches, TRAINING * once * self.job.roster.seen(self.node, self.number, batches, op))
 
     def _trained(self, batches: int, flops: int) -> None:
         self.ledger.add("batches", np.array([self.node]), batches)
@@ -142,7 +152,17 @@ class Node:
         student = RowStudent(self.trainer, self.row, self.number, heard, self.notes, op.to.tolist(), self.school, steps)
         size = self.trainer.me(self.row, 0).size
         packets = dict.fromkeys(student.to, Packet(self.node, own, Message({}, size, self.number)))
-        for fields, to in exercise(self.job.protocol, op.name, student):
+        before = self.mark(heard)
+        try:
+            said = exercise(self.job.protocol, op.name, student)
+            self.check(before, trained=op.trains)
+        except Exception as error:
+            if before is not None and op.trains:
+                before.senders |= self.job.protocol.forget(before.notes, self.node)
+            self.undo(before, error)
+            said = []
+            student.batches = self.learn(lambda: self.trainer.train_row(self.row, self.number)) if op.trains else 0
+        for fields, to in said:
             packets |= dict.fromkeys(to, Packet(self.node, own, Message(fields, size, self.number)))
         self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
         if op.trains:
@@ -161,15 +181,14 @@ class Node:
     def _send(self, op: Send) -> None:
         architecture = self.trainer.architecture.signature
         if op.numbers is not None:
-            size = self.trainer.me(self.row, 0).size
-            packet = Packet(self.node, architecture, Message({}, size, self.number, op.numbers))
+            about = self.trainer.me(self.row, 0).size, self.number, op.numbers
+            packet = Packet(self.node, architecture, Message({}, *about))
         elif op.packet is not None:
             packet = Packet(self.node, op.packet.architecture, op.packet.message)
         else:
             packet = Packet(self.node, architecture, self._message(op.model))
-        sound = not packet.message.void and all(map(finite, packet.message.fields.values()))
         reached = [to for to in op.to.tolist() if to in self.reachable]
-        self.transport.send(self.node, reached, op.tag, packet if sound else None)
+        self.transport.send(self.node, reached, op.tag, packet if packet.sound else None)
         self.transport.send(self.node, [to for to in op.to.tolist() if to not in self.reachable], op.tag, None)
 
     def _answer(self, theirs: Packet | None) -> Packet:
@@ -178,7 +197,11 @@ class Node:
         data, me = RowData(self.trainer, self.row), self.trainer.me(self.row, self.number)
         own = self.trainer.architecture.signature
         alike = theirs is not None and theirs.architecture == own
-        fields = self.job.rule.answer(me, theirs.message, data) if theirs is not None and alike else {}
+        fields: Fields = {}
+        try:
+            fields = self.job.rule.answer(me, theirs.message, data) if theirs is not None and alike else {}
+        except Exception as error:
+            self.bear([theirs.sender] if theirs is not None else [], error)
         self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
         return Packet(self.node, own, Message(fields, me.size, self.number))
 
@@ -186,17 +209,25 @@ class Node:
         start, rule = time.perf_counter(), self.job.rule
         heard = op.heard if isinstance(op.heard, Summed) else self.gathering(self.number, op.heard.values())
         for packet in (op.answers or {}).values():
-            heard.add(packet, answer=True)
+            self.take(heard, packet, answer=True)
         if not heard:
             return
-        me = self.trainer.me(self.row, self.number)
-        mine = Message(rule.send(me, self.params, self.state), me.size, self.number)
-        params, self.state = rule.merge(me, self.params.clone(), self.state, StreamInbox(rule, mine, heard))
+        me, own = self.trainer.me(self.row, self.number), self.trainer.buffers[self.row]
+        try:
+            size = heard.counterweight(me.size, self.share)
+            mine = Message(rule.send(me, self.params, self.state), size, self.number)
+            params, state = rule.merge(me, self.params.clone(), self.state, StreamInbox(rule, mine, heard))
+            buffers = heard.averaged(own, size)
+            if self.blame is not None and (not sound(params, buffers) or spoilt(self.state, state)):
+                raise FloatingPointError("what came of the merge is not finite")
+        except Exception as error:
+            self.bear(heard.senders, error)
+            return
+        self.remember(heard.senders)
+        self.state = state
         self.params.copy_(params)
+        own.copy_(buffers)
         self.ledger.changed[self.node] = True
-        if self.trainer.buffers.shape[1]:
-            own = self.trainer.buffers[self.row]
-            own.copy_(heard.buffers.merged("buffers", Term(own, me.size), True, heard.own))
         self.ledger.add("merge_seconds", np.array([self.node]), time.perf_counter() - start)
 
     def gathering(self, round: int, packets: Iterable[Packet] = ()) -> Summed:
@@ -204,7 +235,7 @@ class Node:
         signature, links = self.trainer.architecture.signature, self.job.graph(round).links(self.node)
         heard = Summed(self.job.rule, signature, links, self.pool, self.job.roster.mixing == "metropolis")
         for packet in packets:
-            heard.add(packet)
+            self.take(heard, packet)
         return heard
 
     def _adopt(self, op: Adopt) -> None:
@@ -212,8 +243,12 @@ class Node:
         alike = op.packet.architecture == self.trainer.architecture.signature
         if op.turn is not None and not (alike and self._sane(op.packet)):
             return  # lessons give everyone its own kind back, so this is a neighbour's fault, and nobody ends of that
+        if self.blame is not None and not (alike and sound(*message.fields.values())):
+            self.blame([op.packet.sender], "a model to adopt that is of another kind, or not finite")
+            return
         if not alike:
             raise foreign(self.node)
+        self.remember([op.packet.sender])
         self.ledger.changed[self.node] = True
         self.params.copy_(message["w"])
         if "buffers" in message:
@@ -223,15 +258,18 @@ class Node:
             lesson.home(Home(self.trainer.matrix[self.row], self.notes, op.turn, self.job.roster.rounds))
 
     def _teach(self, op: Teach) -> dict[int, Packet]:
-        start = time.perf_counter()
-        packets, lesson = {}, getattr(self.job.protocol, op.lesson)
+        start, packets, lesson = time.perf_counter(), {}, getattr(self.job.protocol, op.lesson)
         heard = {
             sender: (packet.architecture, packet.message)
             for sender, packet in op.heard.items()
             if self._sane(packet) and ("labels" in packet.message or not lesson.informed)
         }
         data = self.school.classroom(self.trainer, self.row, self.number, self.notes, op.turn)
-        taught = self.school.teach(lesson, self.trainer, self.row, heard, data)
+        try:
+            taught = self.school.teach(lesson, self.trainer, self.row, heard, data)
+        except Exception as error:
+            self.bear([*heard], error)
+            return {}
         self.ledger.add("flops", np.array([self.node]), self.school.spent(data, self.job.samples))
         for node, (architecture, fields) in taught.items():
             size = heard[node][1].size if node in heard else self.trainer.me(self.row, 0).size

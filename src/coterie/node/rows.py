@@ -1,6 +1,7 @@
 """The rows of one architecture: whose models they are, and what these say to samples."""
 
 import functools
+import operator
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from torch.func import vmap
 
 from coterie.contract import Me
 from coterie.datasets import Inputs, each
+from coterie.errors import ConfigError
 from coterie.job import Indices, Roster, Samples
 from coterie.metrics import OCCASIONS, Metric, Occasion, label, taken
 from coterie.node.architecture import Architecture
@@ -75,16 +77,25 @@ class Rows:
             )
             return stacked
 
-    def supervise(self, row: int) -> Callable[[Tensor, Tensor], Tensor]:
-        """The training objective of any model on the samples of a row's node: outputs `[..., B, C]`, a loss for each.
+    def answers(self, rows: Indices, x: Inputs, own: bool = False) -> Tensor:
+        """The tokens that these rows' models generate, `[m, B, …]`, one model after the other; as for `outputs`."""
+        module = self.architecture.module.eval()
+        if not callable(generate := getattr(module, "generate", None)):
+            cure = "Take one that does, such as --model minigpt, or judge by other metrics."
+            raise ConfigError(f"model {self.architecture.name!r} has no method `generate` for answers", cure=cure)
+        said: list[Tensor] = []
+        with torch.no_grad():
+            for i, row in enumerate(rows):
+                self.point(int(row))
+                said.append(generate(each(x, operator.itemgetter(i)) if own else x))
+        return torch.stack(said)
 
-        An objective that draws gets the middle of what it may draw.
-        """
+    def supervise(self, row: int) -> Callable[[Tensor, Tensor], Tensor]:
+        """The training objective of any model on samples of a row's node: outputs `[..., B, C]`, a loss for each."""
         me = replace(self.me(row, 0), seed=0)
 
         def supervise(outputs: Tensor, targets: Tensor) -> Tensor:
-            noise = (torch.full(targets.shape[:1], 0.5, device=targets.device),) if self.draws else ()
-            each: list[Tensor] = [self.objective(o, targets, me, *noise) for o in outputs.view(-1, *outputs.shape[-2:])]
+            each = [self.training_loss(o, targets, me) for o in outputs.view(-1, *outputs.shape[-2:])]
             return torch.stack(each).view(outputs.shape[:-1])
 
         return supervise
@@ -93,10 +104,12 @@ class Rows:
         """The loss per sample outside of training: cross-entropy for class labels, else what training minimises.
 
         Methods that look at gradients or validation losses are written for cross-entropy, whatever training smooths or
-        teaches; without classes there is none. An objective that draws gets the middle of what it may draw.
+        teaches; without classes there is none.
         """
-        if self.samples.classes:
-            return cross_entropy(outputs, targets, me)
+        return cross_entropy(outputs, targets, me) if self.samples.classes else self.training_loss(outputs, targets, me)
+
+    def training_loss(self, outputs: Tensor, targets: Tensor, me: Me) -> Tensor:
+        """The loss per sample that training minimises; an objective that draws gets the middle of what it may draw."""
         noise = (torch.full(targets.shape[:1], 0.5, device=targets.device),) if self.draws else ()
         loss: Tensor = self.objective(outputs, targets, me, *noise)
         return loss

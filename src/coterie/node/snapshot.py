@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.contract import State
+from coterie.contract import State, finite
 from coterie.job import Indices, Ledger
 
 CHANGED = "changed"
@@ -85,6 +85,11 @@ class Snapshot:
         for name, values in self.ledger.items():
             book = ledger.totals if name in ledger.totals else ledger.latest | {CHANGED: ledger.changed}
             book[name][self.nodes] = values
+
+
+def diverged(tensors: dict[str, Tensor]) -> bool:
+    """Whether a model of a snapshot is not finite: nobody should go on from it."""
+    return not all(finite(tensor) for name, tensor in tensors.items() if name.endswith("/matrix"))
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

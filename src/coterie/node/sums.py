@@ -6,13 +6,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from coterie.contract import Message, Rule, Term
+from coterie.contract import Message, Rule, Term, finite
+from coterie.errors import Refused
 from coterie.node.buffers import BufferPool
 from coterie.node.bundles import NUMBER
 from coterie.protocols import Heard
 
 BLOCK = 1 << 16
 """Numbers that are added up at a time."""
+EDGE = 2**63
+"""Whole numbers that can be sent are below this, and not below its negative."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,12 @@ class Packet:
         """What it takes on its way; tensors `half` of that if they travel in 16 bits, whole numbers never."""
         tensors = sum(f.numel() * f.element_size() for f in self.message.fields.values())
         return tensors // (2 if half else 1) + NUMBER * len(self.message.numbers)
+
+    @property
+    def sound(self) -> bool:
+        """Whether it says something that can be sent: finite numbers, and whole ones of 64 bits."""
+        said = self.message
+        return not said.void and all(map(finite, said.fields.values())) and all(-EDGE <= n < EDGE for n in said.numbers)
 
 
 class Kept(Heard):
@@ -130,23 +139,41 @@ class Summed(Heard):
         """The messages themselves, for rules that ask for them."""
         self.weights: list[float] = []
         """The weights of their links."""
+        self._said: list[float] = []
+        """What each of those heard counts for."""
 
     def add(self, packet: Packet, discount: float = 1.0, answer: bool = False) -> None:
-        """Add a message, or a neighbour's answer to one's own."""
+        """Add a message, or a neighbour's answer to one's own; one whose terms are not finite is refused."""
         if packet.architecture != self.architecture:
             return
         link = self.links[packet.sender] * discount
-        self.sums.add(self.rule.lift(packet.message), link)
+        terms = self.rule.lift(packet.message)
+        _check(terms, packet.message)
+        self.sums.add(terms, link)
+        if "buffers" in packet.message:
+            self.buffers.add({"buffers": Term(packet.message["buffers"], packet.message.size)}, link)
         if answer:
             return
         self.senders.append(packet.sender)
+        self._said.append(link * float(packet.message.size))
         if self._shares:
             self.own -= link
-        if "buffers" in packet.message:
-            self.buffers.add({"buffers": Term(packet.message["buffers"], packet.message.size)}, link)
         if self.rule.raw:
             self.messages.append(packet.message)
             self.weights.append(link)
+
+    def counterweight(self, size: Tensor, share: float) -> Tensor:
+        """One's own data size, or as much as leaves nobody who was heard more than this share of an average."""
+        if share == 1 or not self._said:
+            return size
+        return size.clamp(min=(max(self._said) / share - sum(self._said)) / self.own)
+
+    def averaged(self, buffers: Tensor, size: Tensor) -> Tensor:
+        """One's own float buffers, averaged with those heard by data size, whatever the rule."""
+        if not buffers.numel() or "buffers" not in self.buffers:
+            return buffers
+        own = None if self.rule.replaces else Term(buffers, size)
+        return self.buffers.merged("buffers", own, True, self.own)
 
     def __len__(self) -> int:
         return len(self.senders)
@@ -156,6 +183,15 @@ class Summed(Heard):
 
     def __getitem__(self, sender: int) -> Packet:
         raise TypeError("what is added up on arrival is not kept: the protocol must say that it keeps packets")
+
+
+def _check(terms: dict[str, Term], message: Message) -> None:
+    """Refuse what is not finite any more when it is lifted; the fields themselves have been looked at on arrival."""
+    fields = {id(field) for field in message.fields.values()}
+    for name, term in terms.items():
+        weight = torch.as_tensor(term.weight)
+        if not (id(term.value) in fields or finite(term.value)) or not finite(weight):
+            raise Refused("too-large", f"its term {name} is not finite")
 
 
 class StreamInbox:
@@ -172,14 +208,15 @@ class StreamInbox:
         return term in self.heard.sums
 
     def sum(self, term: str, own: bool = False) -> Tensor:
-        return self.heard.sums.merged(term, self._mine[term] if own else None, False, self.heard.own)
+        return self.heard.sums.merged(term, self._mine.get(term) if own else None, False, self.heard.own)
 
     def mean(self, term: str, own: bool = False) -> Tensor:
-        return self.heard.sums.merged(term, self._mine[term] if own else None, True, self.heard.own)
+        return self.heard.sums.merged(term, self._mine.get(term) if own else None, True, self.heard.own)
 
     def rows(self, field: str, own: bool = False) -> Tensor:
         heard = [m[field] for m in self.heard.messages if field in m]
-        return torch.stack([*heard, self.own[field]] if own else heard)
+        rows = [*heard, self.own[field]] if own else heard
+        return torch.stack(rows) if rows else self.own[field].new_empty(0, *self.own[field].shape)
 
     def shares(self, own: bool = False) -> tuple[Tensor, Tensor]:
         sizes = torch.stack([m.size for m in [*self.heard.messages, *([self.own] if own else [])]])

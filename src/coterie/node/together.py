@@ -1,14 +1,13 @@
 """Models of any architectures that learn from the same mini-batches at the same time, in a lesson."""
 
 import contextlib
-import copy
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.func import vmap
 
@@ -32,13 +31,14 @@ class _Single:
         layout = architecture.layout
         self.signature, self.optimiser = architecture.signature, optimiser
         self.rows = row.clone().unsqueeze(0)
-        mine = Architecture(architecture.name, copy.deepcopy(architecture.module), row.device)
+        mine = architecture.twin(row.device)
         integers = torch.zeros(mine.integers, dtype=torch.int64, device=row.device)
         mine.point(self.rows[0, : layout.size], self.rows[0, layout.size :], integers)
-        self.module = mine.module.train()
+        self.module = mine.train()
         self.tensors = [p for _, p in mine.parameters]
-        self.draws = _draws(mine.module)
+        self.draws = mine.draws
         flat = {slot: torch.zeros(layout.size, device=row.device) for slot in optimiser.slots}
+        flat |= {"weights": layout.weights.to(row.device)} if optimiser.spares else {}
         self.slots = [
             {slot: x[a:b].view(shape) for slot, x in flat.items()}
             for (a, b), shape in zip(layout.spans, layout.shapes, strict=True)
@@ -66,8 +66,9 @@ class _Stack:
         self.architecture, self.optimiser, self.rows = architecture, optimiser, rows
         self.signature = architecture.signature
         self.slots = {slot: torch.zeros_like(rows) for slot in optimiser.slots}
+        self.slots |= {"weights": architecture.layout.weights.to(rows.device)} if optimiser.spares else {}
         self.leaf = rows.detach().requires_grad_()
-        architecture.module.train()
+        architecture.train()
 
     def forward(self, x: Inputs) -> Tensor:
         """What the models say, `[m, B, C]`."""
@@ -103,7 +104,7 @@ class Together:
     ) -> dict[int, Tensor]:
         """The models of all learners after so many epochs on this node's data."""
         wanted = {*pupils} if learners is None else {*learners}
-        units = self._units(pupils)
+        units = self._units(pupils, wanted)
         order = [n for nodes, _ in units for n in nodes]
         place = torch.tensor([order.index(n) for n in pupils])
         seed = self.own.roster.seed, self.node, self.round
@@ -118,16 +119,16 @@ class Together:
         found = {n: row for nodes, unit in units for n, row in zip(nodes, unit.rows, strict=True)}
         return {n: found[n] for n in pupils if n in wanted}
 
-    def _units(self, pupils: Mapping[int, Pupil]) -> list[tuple[list[int], Any]]:
-        """Models that pass forward together, with whose they are."""
+    def _units(self, pupils: Mapping[int, Pupil], wanted: Collection[int]) -> list[tuple[list[int], Any]]:
+        """Models that pass forward together, with whose they are: all of a unit learn, or none does."""
         optimiser: Optimiser = self.own.optimiser
-        alike: dict[str, list[int]] = {}
+        alike: dict[tuple[str, bool], list[int]] = {}
         for node, pupil in pupils.items():
-            alike.setdefault(pupil.architecture, []).append(node)
+            alike.setdefault((pupil.architecture, node in wanted), []).append(node)
         units: list[tuple[list[int], Any]] = []
-        for signature, nodes in alike.items():
+        for (signature, _), nodes in alike.items():
             architecture = self.architectures[signature]
-            plain = not architecture.buffers.size and not _draws(architecture.module)
+            plain = not architecture.buffers.size and not architecture.draws
             if signature in self.stacked and len(nodes) > 1 and plain:
                 rows = torch.stack([pupils[n].params for n in nodes])
                 units.append((nodes, _Stack(architecture, optimiser, rows)))
@@ -212,8 +213,3 @@ class _Kept(saved_tensors_hooks):
         if not tensor.is_leaf:
             self.bytes += tensor.untyped_storage().nbytes()
         return tensor.detach()  # the tensor itself would hold its own history, and never be freed
-
-
-def _draws(module: nn.Module) -> bool:
-    """Whether a module's outputs are drawn in training."""
-    return any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in module.modules())

@@ -1,27 +1,32 @@
 """Training and gradients for some rows: one module looped over them, or many stacked with vmap."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from coterie.contract import Fields, Layout, Me, Message, State
 from coterie.datasets import Inputs
-from coterie.job import Indices, Roster, Samples
+from coterie.errors import ConfigError
+from coterie.job import PLAIN, Indices, Roster, Samples
 from coterie.lessons import Loss
 from coterie.node._traces import tidy
 from coterie.node.architecture import Architecture
-from coterie.node.evaluation import Caution
+from coterie.node.evaluation import Caution, Curves
+from coterie.node.linear import by_hand
 from coterie.node.rows import Rows, pad
+from coterie.protocols import Train
 from coterie.randomness import key
 
 NONE: Indices = np.empty(0, np.int64)
+Turns = Mapping[int, Train]
+"""What nodes were asked for, of those who are not to train as the method has it."""
 
 _traces: dict[Any, Any] = {}
 """Traced gradients of this process, by all that they depend on: a trace costs as much as hundreds of steps."""
@@ -45,6 +50,9 @@ class Trainer(Rows):
         self.optimiser_state: dict[str, Tensor] = {}
         self.squares: Tensor | None = None
         """The squared gradients of this round's training, summed up for a rule that asks for them, `[n, P]`."""
+        self.curves: Curves | None = None
+        """Where the loss after each epoch is noted, while somebody wants to know it."""
+        self._linear = by_hand(roster, samples, architecture, self.optimiser)
         self._buffers: dict[str, Tensor] = {}
         self._traced_for = (repr(roster.models[group]), repr(roster.objective), roster.training.clamp, samples.kind)
 
@@ -55,42 +63,64 @@ class Trainer(Rows):
 
     # Looping: one module, re-pointed at a row.
 
-    def train_row(self, row: int, round: int, wanted: Loss | None = None) -> int:
+    def train_row(self, row: int, round: int, wanted: Loss | None = None, turn: Train = PLAIN) -> int:
         """Train one node for a round, in place, with the objective or the loss that is wanted; gives its batches."""
+        if wanted is None and self._linear and self.squares is None:
+            return int(self._train_linear(np.array([row]), round, [turn])[0])
         node = int(self.nodes[row])
         cautious = self.roster.training.patience and len(self.roster.validation[node])
         caution = Caution(self, row, list(self.optimiser_state.values())) if cautious else None
         self.point(row)
-        module = self.architecture.module.train()
+        module = self.architecture.train()
         tensors = [p for _, p in self.architecture.parameters]
         me, clamp = replace(self.me(row, 0), seed=0), self.roster.training.clamp
-        slots, count = self._slots(row), 0
+        slots, count, steps = self._slots(row), 0, 0
+        per_epoch, behind = self.roster.per_epoch(node), self.roster.behind(node, round, turn)
+        optimiser, epochs = self.optimiser, self.roster.epochs(node) if self.optimiser.scheduled else 0.0
         if self.optimiser_state:
             count = int(self.optimiser_state["count"][row])
         self._seed(key(self.roster.seed, "dropout", node, round) >> 1)
         weights = [p.data for p in tensors]
         squares = () if self.squares is None else self.architecture.layout.views(self.squares[row]).values()
-        steps = 0
-        for steps, batch in enumerate(self.roster.schedule(node, round), 1):
+        self._look(row, behind, per_epoch)
+        for steps, batch in enumerate(self.roster.schedule(node, round, turn), 1):
+            if self.roster.training.renew_optimiser and (behind + steps - 1) % per_epoch == 0:
+                slots, count = self._slots(row), 0
             where, noise = torch.as_tensor(batch), self._noise(node, round, steps, len(batch))
             x, y = self.samples.inputs(where), self.samples.targets(where)
-            loss = wanted(self.architecture.look, x, y) if wanted else self.objective(module(x), y, me, *noise).mean()
+            try:
+                loss = (
+                    wanted(self.architecture.look, x, y) if wanted else self.objective(module(x), y, me, *noise).mean()
+                )
+            except ValueError:
+                if len(batch) == 1 and any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module.modules()):
+                    raise _alone(node, len(self.roster.train[node]), self.roster.training.batch_size) from None
+                raise
             gradients = torch.autograd.grad(
                 loss if clamp is None else loss.clamp(max=clamp), tensors, materialize_grads=True
             )
             count += 1
+            if self.optimiser.scheduled:
+                optimiser = self.optimiser.at((behind + steps - 1) / per_epoch, epochs)
             with torch.no_grad():
                 for square, g in zip(squares, gradients, strict=False):
                     square.addcmul_(g, g)
                 for w, g, buffers in zip(weights, gradients, slots, strict=True):
-                    self.optimiser.step(w, g, buffers, count)
-            if caution and steps % self.roster.per_epoch(node) == 0 and caution.gives_up():
+                    optimiser.step(w, g, buffers, count)
+            self._look(row, behind + steps, per_epoch)
+            if caution and steps % per_epoch == 0 and caution.gives_up():
                 for square in squares:  # of steps that are taken back
                     square.zero_()
                 return steps
         if self.optimiser_state:
             self.optimiser_state["count"][row] = count
         return steps
+
+    def _look(self, row: int, batches: int, per_epoch: int) -> None:
+        """Note the loss of a row whose model has so many mini-batches behind it, if an epoch ends there."""
+        if self.curves and per_epoch and batches % per_epoch == 0:
+            self.curves.note(row, batches // per_epoch)
+            self.architecture.train()
 
     def _noise(self, nodes: Indices | int, round: int, step: int, size: int) -> tuple[Tensor, ...]:
         """What the objective draws from in this step, if it does."""
@@ -110,6 +140,7 @@ class Trainer(Rows):
             name: self.optimiser_state[name][row] if self.optimiser_state else self._scratch(name, layout)
             for name in self.optimiser.slots
         }
+        flat |= {"weights": layout.weights.to(self.matrix.device)} if self.optimiser.spares else {}
         return [
             {name: x[a:b].view(shape) for name, x in flat.items()}
             for (a, b), shape in zip(layout.spans, layout.shapes, strict=True)
@@ -120,15 +151,22 @@ class Trainer(Rows):
 
     # Stacking: many rows in one vmapped, traced gradient.
 
-    def train_stack(self, rows: Indices, round: int) -> Indices:
+    def train_stack(self, rows: Indices, round: int, turns: Turns | None = None) -> Indices:
         """Train several nodes for a round at once; rows with fewer steps leave the stack as they finish.
 
         Gives the number of mini-batches that were computed for each.
         """
         layout = self.architecture.layout
-        computed = steps = np.array([self.roster.steps(int(self.nodes[r])) for r in rows])
+        wanted = [(turns or {}).get(int(self.nodes[r]), PLAIN) for r in rows]
+        if self._linear and self.squares is None:
+            return self._train_linear(rows, round, wanted)
+        if turns and self.optimiser_state:  # whose optimisers may be at different counts
+            each = zip(rows.tolist(), wanted, strict=True)
+            return np.array([self.train_row(row, round, turn=turn) for row, turn in each])
+        each = zip(self.nodes[rows].tolist(), wanted, strict=True)
+        computed = steps = np.array([self.roster.steps(node, turn) for node, turn in each])
         order = np.argsort(-steps, kind="stable")
-        rows, steps = rows[order], steps[order]
+        rows, steps, wanted = rows[order], steps[order], [wanted[i] for i in order]
         where = torch.as_tensor(rows)
         params = self.params[where]  # a copy, which the views below share
         views = layout.views(params)
@@ -139,7 +177,13 @@ class Trainer(Rows):
             slots = {slot: self.optimiser_state[slot][where] for slot in slots}
         me = self.me(rows, 0)
         squares = None if self.squares is None else torch.zeros_like(params)
-        for step, (live, index, share) in enumerate(self._padded(rows, steps, round), 1):
+        paces = [
+            (self.roster.behind(node, round, turn), self.roster.per_epoch(node))
+            for node, turn in zip(self.nodes[rows].tolist(), wanted, strict=True)
+        ]
+        self._look_all(rows, params, paces, 0)
+        fixed = {"weights": layout.weights.to(params.device)} if self.optimiser.spares else {}
+        for step, (live, index, share) in enumerate(self._padded(rows, steps, round, wanted), 1):
             x, y = self.samples.inputs(index), self.samples.targets(index)
             share = share.to(y.device)
             noise = self._noise(self.nodes[rows[: len(index)]], round, step, index.shape[1])
@@ -147,8 +191,9 @@ class Trainer(Rows):
             gradient = self._gradient(now, x, y, share, me, True, *noise)
             if squares is not None:
                 squares[:live].addcmul_(gradient[:live], gradient[:live])
-            buffers = {slot: s[:live] for slot, s in slots.items()}
+            buffers = {slot: s[:live] for slot, s in slots.items()} | fixed
             self.optimiser.step(params[:live], gradient[:live], buffers, offset + step)
+            self._look_all(rows[:live], params, paces, step)
         self.params[where] = params
         if self.squares is not None and squares is not None:
             self.squares[where] += squares
@@ -158,9 +203,18 @@ class Trainer(Rows):
                 self.optimiser_state[slot][where] = slots[slot]
         return computed
 
-    def _padded(self, rows: Indices, steps: Indices, round: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+    def _look_all(self, rows: Indices, params: Tensor, paces: list[tuple[int, int]], step: int) -> None:
+        """Note the losses of those rows whose epoch ends with this step."""
+        for i, (row, (behind, per_epoch)) in enumerate(zip(rows.tolist(), paces, strict=False) if self.curves else ()):
+            if per_epoch and (behind + step) % per_epoch == 0:
+                self.params[row] = params[i]
+                self._look(row, behind + step, per_epoch)
+
+    def _padded(
+        self, rows: Indices, steps: Indices, round: int, turns: Sequence[Train]
+    ) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Per step: how many rows still train, their samples' indices [m, B], and each sample's share of its mean."""
-        schedules = [self.roster.schedule(int(self.nodes[r]), round) for r in rows]
+        schedules = [self.roster.schedule(int(self.nodes[r]), round, t) for r, t in zip(rows, turns, strict=True)]
         for step in range(int(steps.max(initial=0))):
             live = int((steps > step).sum())
             batches = [next(s) for s in schedules[:live]]
@@ -175,7 +229,7 @@ class Trainer(Rows):
         known = (me.node[:height], me.size[:height], me.degree[:height], me.labels[:height])
         inputs = (params, x, y, share, *known, *noise)
         if trace not in _traces:
-            self.architecture.module.train(training)
+            self.architecture.train(training)
             _traces[trace] = tidy(make_fx(vmap(grad(self._loss(training))))(*inputs))
         return torch.cat([g.flatten(1) for g in _traces[trace](*inputs).values()], dim=1)
 
@@ -199,6 +253,33 @@ class Trainer(Rows):
             return mean if clamp is None else mean.clamp(max=clamp)
 
         return loss
+
+    # Linear models: no gradient is traced.
+
+    def _train_linear(self, rows: Indices, round: int, turns: Sequence[Train]) -> Indices:
+        """Train some rows at once by hand; gives the number of mini-batches of each."""
+        assert self._linear is not None
+        long = [self.roster.steps(node, turn) for node, turn in zip(self.nodes[rows].tolist(), turns, strict=True)]
+        order = np.argsort([-steps for steps in long], kind="stable")
+        where = torch.as_tensor(rows[order])
+        params = self.params[where]  # a copy
+        computed = np.empty(len(rows), np.int64)
+        nodes = self.nodes[rows[order]].tolist()
+
+        def look(i: int, epoch: int) -> None:
+            assert self.curves is not None
+            self.params[where[i]] = params[i]
+            self.curves.note(int(where[i]), epoch)
+
+        if self.curves:
+            for row, node, turn in zip(rows.tolist(), self.nodes[rows].tolist(), turns, strict=True):
+                self._look(row, self.roster.behind(node, round, turn), self.roster.per_epoch(node))
+        turns = [turns[i] for i in order]
+        computed[order] = self._linear.train(params.numpy(), nodes, round, turns, look if self.curves else None)
+        self.params[where] = params
+        if self.optimiser_state:
+            self.optimiser_state["count"][where] += torch.as_tensor(computed[order])
+        return computed
 
     # What rules ask for.
 
@@ -279,3 +360,12 @@ def stack_height(live: int, full: int) -> int:
     while height > 1 and -(-height // 2) >= live:
         height = -(-height // 2)
     return height
+
+
+def _alone(node: int, samples: int, size: int) -> ConfigError:
+    """What is wrong with a mini-batch of one sample where a model normalises by mini-batches."""
+    others = [b for d in range(1, size) for b in (size - d, size + d) if b > 1 and samples % b != 1]
+    what = (
+        f"the {samples} samples of node {node} in mini-batches of {size} leave one alone, and the model has batch norm"
+    )
+    return ConfigError(what, cure=f"Choose another --batch-size, such as {others[0] if others else size}.")

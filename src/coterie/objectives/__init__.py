@@ -5,10 +5,12 @@ padded. It may use what a node is (`me.size`, `me.labels`, …) but not when: `m
 that draws takes a fourth argument, `noise`: a number for each sample, uniform between 0 and 1 and new in every step.
 """
 
+import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
+from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.contract import Me
@@ -18,6 +20,44 @@ from coterie.errors import ConfigError
 def draws(objective: Callable[..., Any]) -> bool:
     """Whether this objective asks for noise."""
     return "noise" in inspect.signature(objective).parameters
+
+
+Numbers = NDArray[Any]
+Formula = Callable[[Numbers], Numbers]
+
+
+class Shape(NamedTuple):
+    """An objective as a function φ of the margin m = ys, where two classes have scores (0, s) and y is 1 or −1.
+
+    Its settings are keyword arguments of the three until `shape_of` binds them. Linear models with one score are
+    trained by the slope, without autograd.
+    """
+
+    value: Callable[..., Numbers]
+    slope: Callable[..., Numbers]
+    """φ'; where it jumps, that of smaller margins."""
+    bend: Callable[..., Numbers]
+    """φ'', of which none is larger than the largest between m = −1 and 1; NaN where φ has none."""
+
+
+Function = TypeVar("Function", bound=Callable[..., Tensor])
+
+
+def shaped(*formulas: Callable[..., Numbers]) -> Callable[[Function], Function]:
+    """Mark an objective that has a shape: φ, φ' and φ''."""
+
+    def mark(objective: Function) -> Function:
+        vars(objective)["shape"] = Shape(*formulas)
+        return objective
+
+    return mark
+
+
+def shape_of(objective: Callable[..., Any]) -> Shape | None:
+    """The shape of an objective with its settings bound, if it has one."""
+    shape = getattr(getattr(objective, "func", objective), "shape", None)
+    bound = getattr(objective, "keywords", {})
+    return Shape(*(functools.partial(formula, **bound) for formula in shape)) if shape else None
 
 
 def expect_classes(objective: str, target: Tensor) -> None:

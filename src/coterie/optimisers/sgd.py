@@ -14,7 +14,8 @@ class SGD(Optimiser):
 
     m ← momentum·m + (g + weight_decay·w + prox·(w − w⁰)),   w ← w − lr·m
 
-    w⁰ is w before the first step: that of the round, unless the optimiser is kept from round to round.
+    Without `decay_biases` only weights decay, tensors of two dimensions or more. w⁰ is w before the first step: that of
+    the round, unless the optimiser is kept from round to round.
 
     Reference: Li et al., Federated Optimization in Heterogeneous Networks, 2020, for `prox`
     """
@@ -22,14 +23,21 @@ class SGD(Optimiser):
     lr: float = 0.01
     momentum: float = 0.0
     weight_decay: float = 0.0
+    decay_biases: bool = True
     prox: float = 0.0
 
     @property
     def slots(self) -> tuple[str, ...]:  # type: ignore[override]
         return (*(["momentum"] if self.momentum else []), *(["origin"] if self.prox else []))
 
+    @property
+    def spares(self) -> bool:
+        return bool(self.weight_decay) and not self.decay_biases
+
     def step(self, w: Tensor, gradient: Tensor, buffers: dict[str, Tensor], count: int) -> None:
-        if self.weight_decay:
+        if self.spares:
+            gradient = gradient.addcmul_(w, buffers["weights"], value=self.weight_decay)
+        elif self.weight_decay:
             gradient = gradient.add_(w, alpha=self.weight_decay)
         if self.prox and count == 1:
             buffers["origin"].copy_(w)

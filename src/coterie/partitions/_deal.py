@@ -1,5 +1,8 @@
 """What the partitions share: checks, the samples of each class, and dealing them out by a table of counts."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,6 +10,15 @@ from coterie.errors import ConfigError, DataError
 
 Indices = NDArray[np.int64]
 """Positions of samples in the data set, or their labels."""
+
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+def overlapping(partition: Function) -> Function:
+    """Mark a partition whose nodes may hold the same samples."""
+    vars(partition)["overlaps"] = True
+    return partition
 
 
 def check(labels: Indices, nodes: int, per_node: int = 1, setting: str = "") -> None:

@@ -2,9 +2,11 @@
 
 import contextlib
 import json
+import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,8 +22,16 @@ from coterie.job import Job
 from coterie.net.identity import Home
 from coterie.network.graph import Graph
 from coterie.network.rounds import Network
-from coterie.peers.agreement import shared
-from coterie.peers.checkpoint import CHECKPOINT, WHOLE, kept_measures, kept_rows, load_checkpoint
+from coterie.peers.agreement import written
+from coterie.peers.checkpoint import (
+    BEFORE,
+    CHECKPOINT,
+    WHOLE,
+    has_checkpoint,
+    kept_measures,
+    kept_rows,
+    load_checkpoint,
+)
 from coterie.peers.runtime import PeerConfig
 from coterie.peers.settings import PeerSettings
 from coterie.protocols import Protocol
@@ -33,6 +43,7 @@ RUN = "run"
 """The folder in a peer's home with its configuration, checkpoint, records, status and log."""
 NUMBERS = "numbers.json"
 """In it: what number each neighbour has here."""
+NUMBERS_COPY = "numbers.copy.json"
 
 
 @contextlib.contextmanager
@@ -66,14 +77,14 @@ def peer_config(
         cure = "Name them with --data; `coterie show dataset own` tells the kinds."
         raise ConfigError("this peer has no data", cure=cure)
     (seed,) = settings.seeds
-    neighbours = sorted(home.neighbours)
+    neighbours = sorted(home.look()[0])
     if not neighbours:
         raise PeerError("this peer has no neighbours", cure="Add some with `coterie peer add NAME.peer`.")
     folder = home.path / RUN
     with files.disk(folder, WHOLE):
         folder.mkdir(parents=True, exist_ok=True)
         files.write(folder / "config.toml", records.frozen(settings).encode())
-        numbers = _numbers(folder, neighbours)
+        numbers, warnings = _numbers(folder, neighbours)
     engine = PeerSettings(**{k: v for k, v in as_table(settings.engine).items() if k != "name"})
     return PeerConfig(
         method=name,
@@ -85,26 +96,45 @@ def peer_config(
         home=home,
         folder=folder,
         timing=engine.timing,
+        limits=engine.limits,
         half=engine.half,
         wait=engine.wait,
         threads=engine.threads,
         status_port=port,
         verbose=verbose,
         introduced=True,
+        warnings=tuple(warnings),
     )
 
 
-def _numbers(folder: Path, neighbours: list[str]) -> dict[str, int]:
-    """The neighbours' numbers, which each keeps for good: what a checkpoint says of a number is said of a neighbour."""
-    path = folder / NUMBERS
-    with files.undamaged(path, "Remove it, and the checkpoint beside it, to begin again."):
-        known: dict[str, int] = json.loads(path.read_bytes()) if path.exists() else {}
-        last = max(known.values(), default=0)
+def _numbers(folder: Path, neighbours: list[str]) -> tuple[dict[str, int], list[str]]:
+    """The neighbours' numbers, which each keeps for good: what a checkpoint says of a number is said of a neighbour.
+
+    They are kept twice. If one of the files is damaged the other counts, and this gives a word of it beside.
+    """
+    path, copy = folder / NUMBERS, folder / NUMBERS_COPY
+    known, said = {}, list[str]()
+    if path.exists() or copy.exists():
+        try:
+            known = _read_numbers(path)
+        except RunError as error:
+            known = _read_numbers(copy)
+            said.append(f"{str(error).partition('. ')[0]}: going on with {copy.name}")
+    last = max(known.values(), default=0)
     new = [name for name in neighbours if name not in known]
-    if new:
-        known |= {name: last + i for i, name in enumerate(new, 1)}
-        files.write(path, json.dumps(known, indent=1).encode())
-    return {name: known[name] for name in neighbours}
+    known |= {name: last + i for i, name in enumerate(new, 1)}
+    if new or said or not copy.exists():
+        files.write_json(copy, known)
+        files.write_json(path, known)
+    return {name: known[name] for name in neighbours}, said
+
+
+def _read_numbers(path: Path) -> dict[str, int]:
+    with files.undamaged(path, "Remove both it and its copy, and the checkpoint beside them, to begin again."):
+        known = files.read_json(path)
+        if any(type(number) is not int or number < 1 for number in known.values()):
+            raise ValueError("neighbours have whole numbers from 1")
+    return known
 
 
 def _one(experiment: Configuration, method: str | None) -> tuple[str, Method]:
@@ -172,6 +202,7 @@ def _world(settings: Method, seed: int, name: str, numbers: dict[str, int], arch
     shrinks, identity = _gain(own, settings, seed), key(0, f"peer {name}") >> 1
     return replace(
         own,
+        protocol=own.protocol.among(name, numbers),
         roster=roster,
         network=Network.still(graph),
         gains=np.full(1 + others, shrinks),
@@ -197,29 +228,30 @@ def _gain(own: Job, settings: Method, seed: int) -> float:
 def export(home: Home, path: Path, peak: bool = False) -> dict[str, str]:
     """Write the peer's model, or the `peak` beside it, as plain named tensors; what the file says of itself."""
     found = home.path / RUN / CHECKPOINT
-    if not found.exists():
+    if not has_checkpoint(found.parent):
         raise PeerError(
             "this peer has no model yet", expected=f"the file {found}", cure="Start it: `coterie peer run`."
         )
-    about, _, _ = load_checkpoint(found)
-    (model,) = Models.read(found, method=about["method"], peer=home.name).values()
+    about, _ = load_checkpoint(found)
+    whole = found.with_name(BEFORE) if "damage" in about else found
+    (model,) = Models.read(whole, method=about["method"], peer=home.name).values()
     return (model.peak if peak else model).export(path)
 
 
 def last_words(home: Path) -> str:
     """What is known of a peer that does not answer."""
     found = home / RUN / CHECKPOINT
-    if not found.exists():
+    if not has_checkpoint(found.parent):
         return "It has not been started, or has not come to the end of a round: `coterie peer run`."
-    about, _, _ = load_checkpoint(found)
+    about, _ = load_checkpoint(found)
     if (home / RUN / "records.parquet").is_file():
         return f"It has finished, with round {about['round']}."
     return f"It has stopped, or hangs, after round {about['round']}; `coterie peer run` goes on."
 
 
-def _check_agreement(folders: dict[str, Path]) -> None:
+def _check_agreement(settings: dict[str, dict[str, Any]]) -> None:
     """Refuse records of peers that did not do the same thing."""
-    said = {name: _agreed(records.configuration(folder / RUN)) for name, folder in folders.items()}
+    said = {name: written(table) for name, table in settings.items()}
     (first, mine), *others = said.items()
     for name, theirs in others:
         if key := next((key for key in sorted({*mine, *theirs}) if mine.get(key) != theirs.get(key)), None):
@@ -231,10 +263,14 @@ def _check_agreement(folders: dict[str, Path]) -> None:
             )
 
 
-def _agreed(settings: Configuration) -> dict[str, str]:
-    """The settings of a run that all of its peers share."""
-    engine = as_table(settings.engine)
-    return shared(settings, seed=settings.seeds[0], **{f"engine.{k}": engine.get(k) for k in ("mode", "half")})
+def _settings(folder: Path) -> dict[str, Any]:
+    """What a peer's configuration says, which has every setting written out; nothing of it is carried out."""
+    with files.undamaged(folder / "config.toml", "Ask for it again, or leave that peer out."):
+        said = tomllib.loads(records.configuration_text(folder))
+        if not isinstance(said["rounds"], int):
+            raise ValueError("rounds is no number")
+        _ = written(said)
+    return said
 
 
 def collect(folders: list[Path], out: Path) -> tuple[pl.DataFrame, dict[str, int]]:
@@ -248,15 +284,16 @@ def collect(folders: list[Path], out: Path) -> tuple[pl.DataFrame, dict[str, int
         home = Home(folder)
         here = folder / RUN
         finished = here / "records.parquet"
-        rows = pl.read_parquet(finished) if finished.is_file() else kept_rows(here)
+        rows = records.printable(records.read_frame(finished) if finished.is_file() else kept_rows(here))
         if rows.is_empty():
             raise RunError(f"{folder} has no records yet", cure="Let the peer finish a round: `coterie peer run`.")
         if home.name in found:
             raise RunError(f"{folder} and {found[home.name][1]} are both called {home.name}", cure="Name each once.")
         found[home.name] = rows, folder
         if (measures := kept_measures(here)) is not None:
-            measured[home.name] = measures
-    _check_agreement({name: folder for name, (_, folder) in sorted(found.items())})
+            measured[home.name] = records.printable(measures)
+    settings = {name: _settings(folder / RUN) for name, (_, folder) in sorted(found.items())}
+    _check_agreement(settings)
     frames = [rows.with_columns(node=pl.lit(i, pl.Int64)) for i, (_, (rows, _)) in enumerate(sorted(found.items()))]
     whole = records.together(frames).sort("method", "seed", "round", "node")
     numbered = [
@@ -265,8 +302,8 @@ def collect(folders: list[Path], out: Path) -> tuple[pl.DataFrame, dict[str, int
         if name in measured
     ]
     measures = pl.concat(numbered).sort("round", "node", maintain_order=True) if numbered else None
-    run, settings, another = records.RunFolder(out), records.configuration(folders[0] / RUN), "Choose another --out."
-    run.create(settings, another)
+    run, another = records.RunFolder(out), "Choose another --out."
+    run.adopt(records.configuration_text(folders[0] / RUN), another)
     with files.disk(out, another):
         for (method, seed), part in whole.group_by("method", "seed", maintain_order=True):
             mine = (pl.col("method") == method) & (pl.col("seed") == seed)
@@ -274,4 +311,4 @@ def collect(folders: list[Path], out: Path) -> tuple[pl.DataFrame, dict[str, int
         merge(out, {i: found[name][1] / RUN for i, name in enumerate(sorted(found))})
         files.write(out / "peers.json", json.dumps(dict(enumerate(sorted(found))), indent=1).encode())
     ends = {name: int(rows["round"].max()) for name, (rows, _) in sorted(found.items())}  # type: ignore[arg-type]
-    return whole, {name: end for name, end in ends.items() if end < settings.rounds}
+    return whole, {name: end for name, end in ends.items() if end < settings[name]["rounds"]}

@@ -51,6 +51,8 @@ class PeerJournal:
         with self._tolerant():
             journal = Journal(self.folder, {(known.method, known.seed): events})
             self._channel = Channel(journal).job(known.method, known.seed, peer=known.name, node=self.node)
+            if journal.damaged:
+                say(self.log, logging.WARNING, "the journal is damaged", path=journal.path, lines=journal.damaged)
         self._told = {name: [-count for count in pending] for name, pending in json.loads(counts).items()}
 
     def tell(self, name: str, **data: Any) -> None:
@@ -58,6 +60,11 @@ class PeerJournal:
         self._over = self._over or name == "end"
         with self._lock, self._tolerant():
             self._channel.tell(name, **data)
+
+    def warn(self, text: str, round: int) -> None:
+        """Tell, here and in the log, of something that is odd and stops nobody."""
+        say(self.log, logging.WARNING, text, round=round)
+        self.tell("warning", round=round, text=text)
 
     def checkpoint(self, round: int) -> dict[str, str]:
         """Write down, for good, that a checkpoint of this round is taken; gives what it must say of the journal."""

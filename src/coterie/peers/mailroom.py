@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from coterie.errors import Refused
+from coterie.failpoints import reach
 from coterie.mail.mailbox import Mailbox, NewestMail
 from coterie.mail.pace import Pace
 from coterie.net.events import happens
@@ -26,6 +27,8 @@ from coterie.protocols import Heard
 
 T = TypeVar("T")
 
+MESSAGES, MORE = 32, 4
+"""How many messages a neighbour may send in a round, and how many more for each node whose models it passes on."""
 LOOK = 0.2
 """Seconds after which a wait looks at the clock again, if nothing has happened."""
 
@@ -35,21 +38,25 @@ class Mailroom:
 
     def __init__(self, node: Node, pace: Pace, keep: bool, half: bool = False) -> None:
         self.node, self.pace, self.keep, self.half = node, pace, keep, half
-        self.mailbox = Mailbox(pace.neighbours, pace.rounds, None if keep else node.gathering, half)
+        self.most = MESSAGES + MORE * node.job.roster.nodes
+        """How many messages a neighbour may send in a round: names for them can be made up where all are taken."""
+        self.mailbox = Mailbox(pace.neighbours, pace.rounds, None if keep else node.gathering, half, self.most)
         self.changed = asyncio.Event()
         """Set when anything has come, or is known of a neighbour, that may end a wait."""
         self.missed: Callable[[int], None] = lambda sender: None
         """Told of each neighbour that was waited for in vain."""
         self.lacking: Callable[[int, int], None] = lambda came, quorum: None
-        """Told, once for each wait, that so many models are here and so many must be."""
+        """Told again and again, while only a quorum is waited for, that so many models are here and so many must be."""
+        self.screen: Callable[[Packet, str], Packet] = lambda packet, tag: packet
+        """Gives a message as it is taken, or refuses it for its numbers."""
         self.staleness: list[int] = []
         """How many rounds each model was behind that was handed out in this round (asynchronous mode)."""
         self._lock = asyncio.Lock()
         self._clerk = ThreadPoolExecutor(1, "mail", torch.set_num_threads, (1,))
 
-    def resume(self, done: int) -> None:
-        """Go on after what an earlier process has done."""
-        self.pace.resume(done)
+    def resume(self, done: int, away: float = 0.0) -> None:
+        """Go on after what an earlier process has done, so many seconds `away`."""
+        self.pace.resume(done, away)
         self.mailbox.begin(self.pace.round)
 
     def begin(self, round: int, audible: Collection[int]) -> None:
@@ -101,7 +108,9 @@ class Mailroom:
     async def _put(self, sender: int, round: int, tag: str, opened: Callable[[], Packet], small: bool) -> None:
         async with self._lock:
             self.judge(sender, round, tag)
+            reach("before taking in", tag)
             something = await self._take_in(round, tag, opened, small)
+            reach("after taking in", tag)
         self.pace.neighbours[sender].heard(something)
         self.changed.set()
 
@@ -110,7 +119,7 @@ class Mailroom:
         box = self.mailbox.box(round, tag)
 
         def take_in() -> bool:
-            packet = opened()
+            packet = self.screen(opened(), tag)
             box.add(packet.sender, None if packet.message.void else packet)
             return not packet.message.void
 
@@ -124,15 +133,14 @@ class Mailroom:
 
     async def receive(self, senders: list[int], tag: str) -> Heard:
         """What came from these senders: when all who can be waited for have been heard, or the deadline has passed."""
-        box, start, deadline, told = self.mailbox.box(self.pace.round, tag), time.monotonic(), self.pace.deadline, False
+        box, start, deadline = self.mailbox.box(self.pace.round, tag), time.monotonic(), self.pace.deadline
         while True:
             missing = box.missing(senders)
             outlook = self.pace.outlook(missing, box.models, len(senders), start, deadline, time.monotonic())
             if outlook.over:
                 break
-            if outlook.lacking and not told:
+            if outlook.lacking:
                 self.lacking(box.models, outlook.lacking)
-                told = True
             await self.news()
         self._miss(outlook.overdue)
         self.pace.waited(outlook.overdue, len(missing) < len(senders), start, time.monotonic())
@@ -155,14 +163,14 @@ class NewestMailroom(Mailroom):
 
     def __init__(self, node: Node, pace: Pace, keep: bool, half: bool, spool: Path) -> None:
         super().__init__(node, pace, keep, half)
-        self.newest, self.spool = NewestMail(pace.rounds), spool
+        self.newest, self.spool = NewestMail(pace.rounds, self.most), spool
         spool.mkdir(parents=True, exist_ok=True)
 
     def judge(self, sender: int, round: int, tag: str) -> None:
         self.newest.judge(sender, round, tag)
 
     async def _take_in(self, round: int, tag: str, opened: Callable[[], Packet], small: bool) -> bool:
-        return await self._work(lambda: self._store(tag, opened()))
+        return await self._work(lambda: self._store(tag, self.screen(opened(), tag)))
 
     def _store(self, tag: str, packet: Packet) -> bool:
         if packet.message.fields:
@@ -184,13 +192,17 @@ class NewestMailroom(Mailroom):
     def _hand_out(self, senders: list[int]) -> Heard:
         heard, kept = self.node.gathering(self.pace.round), {}
         for noted in self.newest.take(self.pace.audible.intersection(senders)):
-            packet = replace(noted, message=replace(noted.message, fields=load_file(self._file(noted.sender))))
-            self._file(noted.sender).unlink()
+            try:
+                fields = load_file(self._file(noted.sender))
+            except (OSError, SafetensorError):  # gone, or no file can be opened now: as if it had not come
+                continue
+            packet = replace(noted, message=replace(noted.message, fields=fields))
+            self._file(noted.sender).unlink(missing_ok=True)
             behind = max(self.pace.round - packet.message.round, 0)
             self.staleness.append(behind)
             self._count(packet.bytes(self.half))
             if self.keep:
                 kept[packet.sender] = packet
             else:
-                heard.add(packet, self.pace.timing.discount**behind)
+                self.node.take(heard, packet, self.pace.timing.discount**behind)
         return Kept(kept) if self.keep else heard

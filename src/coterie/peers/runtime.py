@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,11 +15,11 @@ import numpy as np
 import polars as pl
 import torch
 
-from coterie import records
+from coterie import files, records
 from coterie.config.build import gossip
 from coterie.config.configuration import Method
 from coterie.contract import Message
-from coterie.errors import ConfigError, PeerError, RunError
+from coterie.errors import ConfigError, RunError
 from coterie.job import Job, Ledger
 from coterie.mail.pace import Pace, Timing
 from coterie.metrics import label
@@ -28,13 +29,17 @@ from coterie.net.calls import Calls
 from coterie.net.identity import Home
 from coterie.net.logs import say
 from coterie.node.buffers import BufferPool
-from coterie.node.gossip import GossipGain, gossip_job, own_estimate
+from coterie.node.gossip import GossipGain, gossip_job, greatest, own_estimate
+from coterie.node.limits import Limits
 from coterie.node.node import peers
+from coterie.node.screening import Screen
 from coterie.node.sums import Packet
-from coterie.peers.agreement import code, shared, vocabulary
-from coterie.peers.checkpoint import CHECKPOINT, Keeper
+from coterie.peers.agreement import code, fixed, shared, vocabulary
+from coterie.peers.checkpoint import Keeper, has_checkpoint
+from coterie.peers.introductions import Introduced, Introductions
 from coterie.peers.journal import PeerJournal
 from coterie.peers.mailroom import Mailroom, NewestMailroom
+from coterie.processes import ASKING
 from coterie.protocols import Heard
 
 LINGER = 15.0
@@ -42,7 +47,7 @@ LINGER = 15.0
 SUMS = 2
 """Pieces of memory for sums that are kept between rounds: of the round under way, and of the next."""
 LATE = 1.5
-"""Seconds that a peer waits for the rest of its neighbours once it sees that the others have gone on without it."""
+"""Seconds that a peer waits for the rest of its neighbours once most of them say that they have gone on without it."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,7 @@ class PeerConfig:
     folder: Path
     """Where checkpoint, records, status and log are."""
     timing: Timing
+    limits: Limits = Limits()
     half: bool = False
     wait: float = 60.0
     threads: int = 1
@@ -71,12 +77,10 @@ class PeerConfig:
     """Whether warnings go to stderr; they are in the log in any case."""
     introduced: bool = False
     """Whether the neighbours are all those whose cards lie in `home`, now and later."""
+    warnings: tuple[str, ...] = ()
+    """What was odd while this was put together, to be told in the log."""
     phase: str = "training"
     """`training`, or `gossip` before it; peers in different phases do not talk to each other yet, or any more."""
-
-
-class Introduced(Exception):
-    """Neighbours have come or gone, or have newer cards: go on from the checkpoint with them."""
 
 
 class Stopped(Exception):
@@ -86,7 +90,7 @@ class Stopped(Exception):
 def run(config: PeerConfig) -> pl.DataFrame:
     """Be a peer until all rounds are done; gives this peer's records."""
     asking = gossip(config.settings)
-    if asking and not (config.folder / CHECKPOINT).exists():
+    if asking and not has_checkpoint(config.folder):
         config = asyncio.run(with_estimated_gain(config, **asking))
     return asyncio.run(PeerRuntime(config).go())
 
@@ -95,20 +99,16 @@ async def with_estimated_gain(config: PeerConfig, samples: int, rounds: int) -> 
     """The same with this peer's own estimate of the gain: some rounds of gossip with its neighbours tell it."""
     job = gossip_job(config.job, samples)
     told = {"rounds": rounds, "rule": {"name": "gossip", "samples": samples}, "protocol": {"name": "gossip"}}
-    before = replace(
-        config,
-        method="gossip",
-        settings=config.settings.model_copy(update=told),
-        job=job,
-        folder=config.folder / "gossip",
-        timing=replace(config.timing, mode="sync"),
-        phase="gossip",
-    )
-    peer = PeerRuntime(before)
+    settings, timing = config.settings.model_copy(update=told), replace(config.timing, mode="sync")
+    before = replace(config, method="gossip", phase="gossip", folder=config.folder / "gossip", job=job)
+    peer = PeerRuntime(replace(before, settings=settings, timing=timing))
     await peer.go()
     assert isinstance(job.rule, GossipGain)
-    gain = own_estimate(job.rule, peer.node.state["minima"])
-    say(peer.log, logging.INFO, "gain", estimate=gain)
+    assumed = config.settings.choice("initialiser").settings["assumed_nodes"]
+    nodes = assumed or (None if config.introduced else job.roster.nodes)
+    gain = own_estimate(job.rule, peer.node.state["minima"], nodes)
+    level = logging.INFO if gain < greatest(nodes) else logging.WARNING  # as large as can be: it may be a lie
+    say(peer.log, level, "gain", estimate=gain)
     origin = replace(config.job.origin, gain=gain) if config.job.origin else None
     gains = np.full(config.job.roster.nodes, gain)
     return replace(config, job=replace(config.job, gains=gains, origin=origin))
@@ -119,42 +119,63 @@ class PeerRuntime:
 
     def __init__(self, config: PeerConfig) -> None:
         self.config = config
-        config.folder.mkdir(parents=True, exist_ok=True)
+        files.make_folder(config.folder)
         torch.set_num_threads(config.threads)
         self.log = logs.setup(config.folder, config.home.name, config.verbose, config.screen)
         rounds = config.settings.rounds
         self.status = status.Status(config.home.name, method=config.method, seed=config.seed, rounds=rounds)
         self.status.metric = label(config.job.roster.metrics[0])
+        for text in (*config.job.notes, *config.warnings):
+            say(self.log, logging.WARNING if text in config.warnings else logging.INFO, text)
         self.journal = PeerJournal(config.folder, config.node, self.status, self.log)
         self.worker = ThreadPoolExecutor(1, "training", torch.set_num_threads, (config.threads,))
         self.ledger = Ledger(config.job.roster.nodes, config.job.roster.metrics)
         self.node = peers(config.job, np.array([config.node]), self.ledger)[config.node]
         self.node.work = self._work  # type: ignore[method-assign]
         self.node.pool = BufferPool(SUMS)
-        self.pace = Pace(config.numbers.values(), config.timing, rounds)
+        turns = config.job.protocol.in_turn(config.job.roster.nodes)
+        self.pace = Pace(config.numbers.values(), replace(config.timing, turns=turns), rounds)
         self.pace.present = lambda neighbour, round: bool(config.job.members(round)[neighbour])
         self.mailroom = self._mailroom()
         codes = {code(t): signature for signature, t in self.node.classmates.items()}
         mode, half = config.timing.mode, config.half
         common = {PHASE: config.phase, "seed": config.seed, "engine.mode": mode, "engine.half": half}
-        self.agreement = Agreement(shared(config.settings, **common), codes)
+        same = common | fixed(self.node.classmates.values())
+        self.agreement = Agreement(shared(config.settings, config.job.protocol, **same), codes)
         expected = vocabulary(config.job, self.node, rounds, half)
         self.links = Calls(config.home, config.numbers, self.mailroom, self.agreement, expected, self.status, self.log)
-        self.mailroom.missed, self.mailroom.lacking = self.links.contacts.missed, self._lacking
-        self.links.contacts.noted = self.journal.fault
+        self.seldom, self.mailroom.missed = self.links.contacts.seldom, self.links.contacts.missed
+        self.links.contacts.noted, self.mailroom.lacking = self.journal.fault, self._lacking
+        self.screen = self.mailroom.screen = self._screen()
+        self.node.blame = self._blame
         identity = f"{config.home.name} {self.agreement.digest}"
         self.keeper = Keeper(config.folder, config.method, config.seed, identity, self.node, self.pace)
+        self.introductions = Introductions(config.home, self.links, self.log)
+        self.announce: Callable[[], bool] | None = None
+        """Writes down where the status is, if the disk has not taken that yet."""
+
+    def _screen(self) -> Screen:
+        """What judges neighbours' numbers; data sizes are known where the whole network is, or all count alike."""
+        config, roster, contacts = self.config, self.config.job.roster, self.links.contacts
+        everyone, known = np.arange(roster.nodes), not config.introduced or roster.mixing != "data"
+        sizes = dict(enumerate(roster.sizes(everyone).flatten().tolist())) if known else None
+        screen = Screen(self.node, config.limits, sizes)
+        screen.told = contacts.strange
+        return screen
+
+    def _blame(self, senders: Collection[int], what: str) -> None:
+        """Neighbours' messages did harm, which is undone; told by the thread that trains."""
+        self.loop.call_soon_threadsafe(self.links.contacts.harmed, list(senders), what)
 
     def _mailroom(self) -> Mailroom:
         """The mail room that this peer's rule, protocol and timing ask for."""
         config, rule, protocol = self.config, self.config.job.rule, self.config.job.protocol
-        keep, samples = protocol.keeps or rule.answers, config.job.samples
+        keep, samples, models = protocol.keeps or rule.answers, config.job.samples, len(config.numbers)
         if config.timing.mode == "async" and protocol.in_step:
             name, cure = config.job.roster.protocol.name, "Choose another protocol, or --engine.mode sync."
-            raise ConfigError(
-                f"protocol {name} is for peers in the same round, and cannot run asynchronously", cure=cure
-            )
-        arranged = protocol.says(samples.shape, samples.classes) or protocol.tells()
+            what = f"protocol {name} is for peers in the same round, and cannot run asynchronously"
+            raise ConfigError(what, cure=cure)
+        arranged = protocol.says(samples.shape, samples.classes) or protocol.tells(config.job.roster.nodes)
         if config.timing.mode == "async" and (rule.answers or arranged):
             cure = "Choose another method, or --engine.mode sync."
             raise ConfigError("what answers each neighbour or says several things cannot run asynchronously", cure=cure)
@@ -162,7 +183,6 @@ class PeerRuntime:
             cure = "Choose another topology, or --engine.mode sync."
             raise ConfigError("asynchronous peers are in different rounds, which have different networks", cure=cure)
         if keep or rule.raw:
-            models = len(config.numbers)
             say(self.log, logging.INFO, "this rule or protocol keeps every neighbour's model", models=models)
         if config.timing.mode == "async":
             return NewestMailroom(self.node, self.pace, keep, config.half, config.folder / "spool")
@@ -171,15 +191,19 @@ class PeerRuntime:
     async def go(self) -> pl.DataFrame:
         """Begin or go on, to the end or until asked to stop."""
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        self.loop = loop
+        for number in ASKING:
             with contextlib.suppress(RuntimeError, ValueError):  # not in the main thread: whoever is there decides
-                loop.add_signal_handler(number, stop.set)
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    loop.add_signal_handler(number, stop.set)
         for warning in self.config.home.check():
             say(self.log, logging.WARNING, warning)
         page = await status.serve(self.status, self.config.status_host, self.config.status_port)
-        status.announce(self.config.folder, page.port, page.host)
+        announce = functools.partial(status.announce, self.config.folder, page.port, page.host)
+        self.announce = None if announce() else announce
         working = asyncio.create_task(self._all())
         stopping = asyncio.create_task(stop.wait())
+        beside = [asyncio.create_task(self.introductions.watch())] if self.config.introduced else []
         try:
             await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
@@ -195,7 +219,7 @@ class PeerRuntime:
             say(self.log, logging.ERROR, logs.END, error=error)
             raise
         finally:
-            for task in (working, stopping):
+            for task in (working, stopping, *beside):
                 task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await working
@@ -208,7 +232,7 @@ class PeerRuntime:
     async def _all(self) -> pl.DataFrame:
         config, rounds = self.config, self.config.settings.rounds
         done = await self._work(self._restore)
-        self.mailroom.resume(done)
+        self.mailroom.resume(done, self.keeper.away)
         self.status.round = done
         await self.links.open()
         if done < rounds:
@@ -217,7 +241,7 @@ class PeerRuntime:
         evaluated = set(config.settings.evaluated())
         number = done
         while number < rounds:
-            await self._look_around()
+            await self._meet_others()
             # Who has not joined yet, or has left, has no round of its own to go by: it keeps pace with the others.
             was, is_ = self._present(number), self._present(number + 1)
             await self.mailroom.let_catch_up(number + 1, sits=not is_, patient=not (was and is_))
@@ -240,6 +264,8 @@ class PeerRuntime:
     def _restore(self) -> int:
         """Go on from the checkpoint, or begin; gives the round that was done last."""
         done = self.keeper.restore(self.journal)
+        told = self.config.phase == "training" and gossip(self.config.settings) is not None  # where to start
+        self.node.influenced = told or done is not None
         if done is None:
             self.journal.begin(sorted(self.config.numbers))
             if self._present(0):
@@ -263,8 +289,8 @@ class PeerRuntime:
         loop = asyncio.get_running_loop()
         start = loop.time()
         while not all(n.alive for n in self.pace.neighbours.values()):
-            await self._look_around()
-            patience = min(LATE, self.config.wait) if self.pace.front() > number else self.config.wait
+            await self._meet_others()
+            patience = min(LATE, self.config.wait) if self.pace.majority > number else self.config.wait
             if loop.time() - start > patience:
                 break
             await self.mailroom.news()
@@ -278,22 +304,16 @@ class PeerRuntime:
         self.status.round, self.status.state = number, "away"
         await self.links.announce(number)
 
-    async def _look_around(self) -> None:
-        """See whether there are other cards than those we began with."""
-        home = self.config.home
-        if not self.config.introduced or home.stamp == self._stamp:
+    async def _meet_others(self) -> None:
+        """Go on with other neighbours, if there are others."""
+        if not self.config.introduced:
             return
+        self.introductions.look()
         try:
-            self._stamp, cards = home.stamp, home.neighbours
-        except (PeerError, OSError) as error:
-            say(self.log, logging.WARNING, "cannot use the new cards", error=error)
-            return
-        if cards != self.links.contacts.cards:
-            say(self.log, logging.INFO, "other neighbours", now=sorted(cards))
+            self.introductions.heed()
+        except Introduced:
             await self.links.flush(LINGER)
-            raise Introduced
-
-    _stamp: dict[str, int] | None = None
+            raise
 
     async def _round(self, number: int, evaluate: bool) -> None:
         config, node = self.config, self.config.node
@@ -301,12 +321,15 @@ class PeerRuntime:
         if skipped > 0:
             say(self.log, logging.INFO, "catching up", round=number, skipped=skipped)
         active = config.job.faults.active(graph, number)
+        self.screen.begin(number)
         self.mailroom.begin(number, graph.sources[active & (graph.targets == node)].tolist())
         self.status.round, self.status.state = number, "training"
         self.status.deadline_seconds = self.pace.deadline
         await self.links.announce(number)
         reachable = graph.targets[active & (graph.sources == node)].tolist()
         await self.node.round(number, self, reachable, evaluate)
+        for text in self.node.place.remarks:
+            self.journal.warn(text, number)
         if config.timing.mode == "async":
             behind = self.mailroom.staleness
             self.ledger.latest["staleness"][node] = np.mean(behind) if behind else np.nan
@@ -319,11 +342,13 @@ class PeerRuntime:
         try:
             await self._work(lambda: self.keeper.save(number, self.journal))
             self.status.checkpoints += 1
+            if self.announce is not None and self.announce():
+                self.announce = None
         except RunError as error:  # the one before is whole: go on, and try again after the next round
             self.status.checkpoint_errors += 1
             self.status.add_error(error)
-            say(self.log, logging.ERROR, "no checkpoint", round=number, error=error)
-            self.journal.tell("warning", round=number, text=f"no checkpoint: {error}")
+            if self.seldom.say(self.log, logging.ERROR, "no checkpoint", round=number, error=error):
+                self.journal.tell("warning", round=number, text=f"no checkpoint: {error}")
             if number == config.settings.rounds:
                 raise
         level = logging.INFO if evaluate else logging.DEBUG
@@ -365,5 +390,7 @@ class PeerRuntime:
         return await self.mailroom.receive(senders, tag)
 
     def _lacking(self, heard: int, quorum: int) -> None:
-        self.status.state = "waiting"
-        say(self.log, logging.WARNING, "waiting for a quorum", models=heard, quorum=quorum)
+        self.introductions.heed()  # what is waited for may never come, or come from those
+        if self.status.state != "waiting":
+            self.status.state = "waiting"
+            self.seldom.say(self.log, logging.WARNING, "waiting for a quorum", models=heard, quorum=quorum)

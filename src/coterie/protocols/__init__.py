@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from coterie.contract import Rule
 from coterie.lessons import Lesson
@@ -40,6 +41,10 @@ class Place:
     """What all nodes call this one: its number where nodes are numbered, and else made of its name."""
     graph: Graph | None = None
     """The network of this round, where it is known as a whole: not to peers that know their neighbours alone."""
+    epochs: int | None = None
+    """For how many epochs a node trains at a time; None if it is for some mini-batches."""
+    remarks: list[str] = field(default_factory=list)
+    """Where the protocol writes what a person should know of this round: it becomes a warning in the journal."""
 
     @property
     def partners(self) -> Nodes:
@@ -58,6 +63,14 @@ class Heard(Mapping[int, Any]):
 @dataclass(frozen=True)
 class Train:
     """Train one's model on one's own data."""
+
+    start: int | None = None
+    """How many epochs the model has behind it, whoever trained it: orders and schedules go by that count.
+
+    None: they go by the node's own epochs.
+    """
+    epochs: int | None = None
+    """For how many epochs; None: as many as the method has in a round."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +167,10 @@ class Protocol(ABC):
     """Whether it is for nodes that are in the same round only, so not for asynchronous peers."""
     judged: ClassVar[Literal["trained", "last"]] = "trained"
     """Whether models are what their training has made of them, or what they are at the end of the round."""
+    samples: ClassVar[tuple[str, ...]] = ()
+    """Tags under which exercises send samples: a peer holds them to the range of its own."""
+    counts_epochs: ClassVar[bool] = False
+    """Whether epochs are counted along the way of a model: then peers must agree on how many one trains at a time."""
 
     @abstractmethod
     def round(self, place: Place, rule: Rule, merge_first: bool) -> Round:
@@ -171,12 +188,24 @@ class Protocol(ABC):
         """
         return False
 
+    def among(self, me: str, numbers: Mapping[str, int]) -> "Protocol":
+        """The same for a peer, number 0, that knows its neighbours by name and by these numbers alone."""
+        return self
+
+    def out_of_step(self) -> "Protocol":
+        """The same for asynchronous peers, who are in different rounds."""
+        return self
+
     def says(self, shape: Any, classes: int) -> dict[str, dict[str, int]]:
         """For each tag under which exercises speak, every field that can occur, with its number of elements.
 
         `shape` is that of one sample, or a dict or tuple of such; `classes` is 0 where targets are no class labels.
         """
         return {}
+
+    def forget(self, notes: dict[str, Tensor], node: int) -> set[int]:
+        """Strike what others have told out of a node's notes, after training on it has failed; gives who they are."""
+        return set()
 
     @property
     def lessons(self) -> list[Lesson]:
@@ -191,8 +220,20 @@ class Protocol(ABC):
     def suits(self, graph: Graph) -> None:  # noqa: B027  any suits most protocols
         """Refuse a network, that of the first round if it changes, which the settings do not suit."""
 
-    def tells(self) -> dict[str, int]:
-        """For each tag under which it sends whole numbers, how many."""
+    def turns(self, nodes: int, rounds: int) -> int:
+        """How many times in a row a model is trained: among so many a budget of epochs is shared out."""
+        return rounds
+
+    def trainers(self, graph: Graph, round: int) -> list[tuple[int, ...]]:
+        """Who trains in a round in which nothing fails: those who do so at once together, one after the other."""
+        return [tuple(range(graph.nodes))]
+
+    def in_turn(self, nodes: int) -> int:
+        """How many nodes work one after the other in a round: so much longer is a deadline."""
+        return 1
+
+    def tells(self, nodes: int) -> dict[str, int]:
+        """For each tag under which it sends whole numbers among so many nodes, how many."""
         return {}
 
     def fits(self, nodes: int, passing: Collection[int] = ()) -> None:  # noqa: B027  all suit most protocols

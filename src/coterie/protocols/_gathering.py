@@ -44,8 +44,8 @@ class Gathering(Protocol):
     lesson: Lesson
     judged, in_step = "last", True
 
-    def lead(self, place: Place, route: Route, turn: int) -> Round:
-        """The aggregator's part."""
+    def lead(self, place: Place, route: Route, turn: int) -> Any:
+        """The aggregator's part; gives whether anybody came."""
         yield from self._train()
         models = yield from self._collect(route)
         taught: Packets = {}
@@ -54,9 +54,10 @@ class Gathering(Protocol):
         yield from self._hand_out(route, taught)
         if place.node in taught:
             yield from self._take(taught[place.node], turn)
+        return bool(models)
 
-    def follow(self, route: Route, turn: int) -> Round:
-        """The part of one who sends its model, or passes others' on."""
+    def follow(self, route: Route, turn: int) -> Any:
+        """The part of one who sends its model, or passes others' on; gives whether something came back for it."""
         assert route.parent is not None
         parent = np.array([route.parent])
         if route.sends:
@@ -74,6 +75,7 @@ class Gathering(Protocol):
         yield from self._hand_out(route, taught)
         if own:
             yield from self._take(own[route.parent], turn)
+        return bool(own)
 
     # What those who meet do with their models; protocols that send something else have ways of their own.
 

@@ -40,7 +40,7 @@ class DESA(Protocol):
     teaching: float = 1.0
     temperature: float = 20.0
 
-    local, tags = True, ("anchors", "logits")
+    local, tags, samples = True, ("anchors", "logits"), ("anchors",)
 
     def __post_init__(self) -> None:
         if min(self.ipc, self.width) < 1 or self.steps < 0 or self.temperature <= 0:
@@ -110,6 +110,13 @@ class DESA(Protocol):
 
         student.train(loss)
         return {}
+
+    def forget(self, notes: dict[str, Tensor], node: int) -> set[int]:
+        """Strike the others' anchors out: those who are there will send theirs again."""
+        owners = {int(name.split()[1]) for name in notes if name.startswith("anchors ")} - {node}
+        for owner in owners:
+            del notes[f"anchors {owner}"], notes[f"classes {owner}"]
+        return owners
 
     def _note(self, student: Student, node: int, fields: Fields) -> None:
         classes = sorted(map(int, fields))

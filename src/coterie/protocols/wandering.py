@@ -17,6 +17,9 @@ from coterie.protocols import NOBODY, Nodes, Place, Receive, Round, Send
 from coterie.protocols._gathering import Gathering, Route, on_the_way, tree
 from coterie.randomness import generator
 
+LONG = 60
+"""For at least so many rounds nobody wonders that it is at no meeting."""
+
 
 class Role(NamedTuple):
     """The role of aggregator, as a node knows of it: of two, the one that stands higher is the right one."""
@@ -35,8 +38,8 @@ class Role(NamedTuple):
         return self.since, -self.origin, self.turn, -self.holder
 
     def sane(self, round: int) -> bool:
-        """Whether one can hear of it in a round: it was taken up before, and leads at most once in each."""
-        return -1 <= self.since < round and 0 <= self.turn < round
+        """Whether one can hear of it in a round: it was taken up before, by one who can be, and leads once in each."""
+        return -1 <= self.since < round and 0 <= self.turn < round and min(self.origin, self.holder) >= 0
 
 
 class News(NamedTuple):
@@ -68,7 +71,10 @@ class Wandering(Gathering):
     may be as far away, and those between pass models on. Without `walks` a stays. The lowest node is the first; the
     number of turns is handed on with the role. Everyone tells the neighbours in every round which role it knows of. If
     that has not moved for `patience` rounds, whoever notices offers to take it up, and the lowest who does has it. A
-    role that was taken up later stands above those before it, and who hears of a higher one gives its own up.
+    role that was taken up later stands above those before it, and who hears of a higher one gives its own up. Who has
+    been at no meeting for so long that a walk has most likely come by everyone, `patience` times the square of the
+    number of nodes, says so, takes the role up, and for a while believes only those who call it to a meeting that is
+    one: so nobody stops all learning by saying that the role is elsewhere.
 
     Reference: Khalil et al., DFML: Decentralized Federated Mutual Learning, 2024, Algorithm 1
     """
@@ -94,7 +100,7 @@ class Wandering(Gathering):
     def tags(self) -> tuple[str, ...] | None:
         return ("news", "model", "back", "role", "taken") if self.hops == 1 else None
 
-    def tells(self) -> dict[str, int]:
+    def tells(self, nodes: int) -> dict[str, int]:
         """News, calls that are passed on, the role, and what its receiver knows then."""
         calls = {f"call {hop}": 4 for hop in range(1, self.hops)}
         return {"news": 6, **calls, "role": 3, "taken": 4}
@@ -125,6 +131,8 @@ class Wandering(Gathering):
         heard = yield Receive(place.neighbours, "news")
         told = {n: News.read(heard.numbers(n)) for n in heard}
         news = {n: said for n, said in told.items() if said.role.sane(place.round)}
+        if self.walks and self.hops == 1:
+            state.hunger(self._long(place), place.remarks)
         state.learn(news, self.patience)
         known = state.role
         if not self.walks:
@@ -136,11 +144,22 @@ class Wandering(Gathering):
             route, turn = yield from self._far(place, known, role if led else None, news)
         elif led:
             route, turn = Route(None, False, {n: (n,) for n in team.tolist()}), role.turn
+            calling = [n for n in place.partners.tolist() if n in news and news[n].called]
+            yield Send(np.array(calling, np.int64), "model", numbers=())  # where two have a role neither comes
         else:
             route, turn = yield from self._near(place, known, news)
+        met = False
         if route is not None:
+            unheard = {*route.below} - {*news}  # who comes back in this round may follow the call, and waits for an end
+            yield from self._hand_out(route.among(unheard), {})
             route = route.among({*news})
-            yield from self.lead(place, route, turn) if led else self.follow(route, turn)
+            met = yield from self.lead(place, route, turn) if led else self.follow(route, turn)
+        state.eat(met, None if route is None else route.parent)
+
+    def _long(self, place: Place) -> int:
+        """After how many rounds everyone has most likely been at a meeting."""
+        nodes = len(place.partners) + 1 if place.graph is None else place.graph.nodes
+        return max(LONG, self.patience * nodes**2)
 
     def _count(self, place: Place, reach: int) -> int:
         """How many senders a meeting has, of so many who could be."""
@@ -221,6 +240,8 @@ class _State:
         if not self.kept:
             self._begin(place)
         self.role, self.silent = Role(*(self.kept[name] for name in Role._fields)), self.kept["silent"]
+        self.hungry, self.wary = self.kept.get("hungry", 0), self.kept.get("wary", 0)
+        """Rounds since the last meeting that this node was at, and until when it believes only those who call it."""
         self.holds = self.kept["leads"] == self.round
         """Whether it has the role. Who has missed a round, and may have handed it on in that, has it no more."""
 
@@ -239,9 +260,34 @@ class _State:
         leads = self.round + 1 if self.holds else 0
         self.kept |= self.role._asdict() | {"leads": leads, "silent": self.silent}
 
+    def hunger(self, long: int, remarks: list[str]) -> None:
+        """Begin to doubt what is told of the role, if for so long nothing has come of it.
+
+        The next time after twice as long, where meetings may just be rare, and for four times as long.
+        """
+        times = self.kept.get("doubts", 0)
+        if self.hungry >= (long := long << times):
+            said = "take the role up, and for a while believe only those who call"
+            remarks.append(f"no meeting for {long} rounds, whatever others tell of the aggregator: {said}")
+            self.wary, self.hungry = self.round + (4 * long << times), 0
+            self.kept |= {"wary": self.wary, "doubts": times + 1}
+            self._take_up(self.role.turn)
+
+    def eat(self, met: bool, hub: int | None) -> None:
+        """Note whether there was a meeting for this node; a hub that called to none is remembered."""
+        self.kept["hungry"] = 0 if met else self.hungry + 1
+        if hub is not None and not met and self.round < self.wary:
+            self.kept[f"vain {hub}"] = self.wary
+
+    def _believed(self, news: dict[int, News]) -> list[Role]:
+        if self.round >= self.wary:
+            return [said.role for said in news.values()]
+        calls = {n: said.role for n, said in news.items() if said.holds and said.called}
+        return [role for n, role in calls.items() if self.kept.get(f"vain {n}", 0) <= self.round]
+
     def learn(self, news: dict[int, News], patience: int) -> None:
         """Take the highest role that one hears of for the right one; offer to take it up if it does not move."""
-        best = max([self.role, *(n.role for n in news.values())], key=lambda role: role.standing)
+        best = max([self.role, *self._believed(news)], key=lambda role: role.standing)
         if best.standing > self.role.standing:
             self.role, self.holds, self.silent = best, False, 0
         elif self.holds:

@@ -1,7 +1,16 @@
 """What a run leaves behind: its tables and its folder. Reports, pages and plots read these and nothing else."""
 
 from coterie.records.events import Event, Observer
-from coterie.records.folder import RunFolder, configuration, environment, environment_here, frozen, load, measures
+from coterie.records.folder import (
+    RunFolder,
+    configuration,
+    configuration_text,
+    environment,
+    environment_here,
+    frozen,
+    load,
+    measures,
+)
 from coterie.records.journal import Channel, Journal, events
 from coterie.records.table import (
     MEASURED,
@@ -10,6 +19,7 @@ from coterie.records.table import (
     beside,
     empty,
     measured,
+    printable,
     read_frame,
     rows,
     schema,
@@ -30,6 +40,7 @@ __all__ = [
     "as_lists",
     "beside",
     "configuration",
+    "configuration_text",
     "empty",
     "environment",
     "environment_here",
@@ -38,6 +49,7 @@ __all__ = [
     "load",
     "measured",
     "measures",
+    "printable",
     "read_frame",
     "rows",
     "schema",

@@ -1,22 +1,22 @@
 """A run directory: configuration, environment, records, checkpoints. Everything is written whole or not at all.
 
 config.toml          the resolved configuration
+parts/               the texts of parts that were given as Python objects, if any were
 environment.json     versions, machine, and how each job was computed
 journal.jsonl        what happened, a line for each event
 records.parquet      one row per method, seed, evaluated round and node
 measures.parquet     what else was to be measured, one row per value
-jobs/METHOD-SEED/    done.parquet, or the latest checkpoint of a job under way
+jobs/METHOD-SEED/    done.parquet, or the two latest checkpoints of a job under way
 """
 
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,20 +24,34 @@ from urllib.parse import quote
 import numpy as np
 import polars as pl
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from coterie import files
 from coterie.config.configuration import Configuration, read
+from coterie.config.objects import sources, take_again
 from coterie.errors import RunError
 from coterie.records.journal import FILE as JOURNAL
 from coterie.records.models import Models, Trained
-from coterie.records.table import MEASURED, beside, read_frame, together, write_frame, write_tables
+from coterie.records.table import (
+    MEASURED,
+    as_parquet,
+    beside,
+    printable,
+    read_frame,
+    together,
+    write_frame,
+    write_tables,
+)
+from coterie.records.tensors import pieces, read_tensors
 from coterie.version import __version__
 
 DAMAGED = "Remove that folder: the job then starts again from its first round."
+ANEW = "Remove it: versions and plans are then noted anew."
+GENERATIONS = 2
+"""How many checkpoints of a job are kept: if the newest is damaged, the one before it is taken."""
 
-
+PARTS = "parts"
+"""In a run's folder: the texts of parts that were given as Python objects."""
 MODELS = "models.safetensors"
 """In a job's folder: the models at its end."""
 
@@ -50,21 +64,30 @@ class RunFolder:
 
     def create(self, experiment: Configuration, cure: str = "") -> None:
         """Begin a run here; the directory must not hold one."""
+        self.adopt(frozen(experiment), cure)
+        with files.disk(self.path):
+            for name, text in sources(experiment.model_dump()).items():
+                files.make_folder(self.path / PARTS)
+                files.write(self.path / PARTS / name, text.encode())
+
+    def adopt(self, configuration: str, cure: str = "") -> None:
+        """Begin a run whose configuration was written down with every setting; the directory must not hold one."""
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             cure = cure or "Choose another --out, or go on with it by `coterie resume`."
             raise RunError("the run directory exists", expected="a new directory", got=str(self.path), cure=cure)
         with files.disk(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            files.write(self.path / "config.toml", frozen(experiment).encode())
-            files.write(self.path / "environment.json", json.dumps(environment_here(), indent=1).encode())
+            files.make_folder(self.path)
+            files.write(self.path / "config.toml", configuration.encode())
+            files.write_json(self.path / "environment.json", self._environment())
 
     def discard(self) -> None:
-        """Make room for another try, if no job has begun here: there is nothing to lose."""
-        if (self.path / "jobs").exists() or "jobs" in environment(self.path):
+        """Make room for another try, if no job has kept anything here: there is nothing to lose."""
+        if (self.path / "jobs").exists():
             return
         with files.disk(self.path):
             for name in ("config.toml", "environment.json", "lock", JOURNAL):
                 (self.path / name).unlink(missing_ok=True)
+            shutil.rmtree(self.path / PARTS, ignore_errors=True)
             with contextlib.suppress(OSError):  # someone else's file in it: it stays
                 self.path.rmdir()
 
@@ -103,7 +126,7 @@ class RunFolder:
     def keep_models(self, method: str, seed: int, trained: Trained, round: int) -> None:
         """Keep the models that a job has trained."""
         with files.disk(self.path):
-            self.job(method, seed).mkdir(parents=True, exist_ok=True)
+            files.make_folder(self.job(method, seed))
             trained.write(self.job(method, seed) / MODELS, round=str(round))
 
     def models(self, method: str, seed: int) -> Models:
@@ -121,9 +144,10 @@ class RunFolder:
         """Remove what a finished job needs no more; the process that finished it may have ended before."""
         folder = self.job(method, seed)
         for file in (folder / "broken.parquet", beside(folder / "broken.parquet")):
-            file.unlink(missing_ok=True)
-        for old in [*folder.glob("round-*"), *folder.glob("making")]:
-            shutil.rmtree(old)
+            if file.exists():
+                files.system.remove(file)
+        for old in [*folder.glob("round-*"), *folder.glob("damaged-*"), *folder.glob("making")]:
+            files.system.remove(old)
 
     def checkpoint(
         self,
@@ -136,30 +160,58 @@ class RunFolder:
         measures: pl.DataFrame | None = None,
         events: int = 0,
     ) -> None:
-        """Everything needed to go on after `round`: made beside, then renamed, then the older one removed.
+        """Everything needed to go on after `round`: made beside, then renamed, then the oldest removed.
 
         `events` is how many events of the job the journal has until then.
         """
-        folder = self.job(method, seed)
+        folder, note = self.job(method, seed), {"identity": self.identity, "round": round, "plan": plan}
         with files.disk(self.path):
             making = folder / "making"
-            shutil.rmtree(making, ignore_errors=True)  # a process may have ended in the middle of it
-            making.mkdir(parents=True)
+            if making.exists():  # a process may have ended in the middle of it
+                files.system.remove(making)
+            files.make_folder(making)
             try:
-                save_file({k: t.detach().cpu().contiguous() for k, t in state.items()}, making / "state.safetensors")
-                done.write_parquet(making / "rows.parquet")
+                files.put(making / "state.safetensors", *pieces(state))
+                files.put(making / "rows.parquet", as_parquet(done))
                 if measures is not None:
-                    measures.write_parquet(beside(making / "rows.parquet"))
-                note = {"identity": self.identity, "round": round, "plan": plan, "events": events}
-                (making / "checkpoint.json").write_text(json.dumps(note))
-                _settle(making)
-                os.replace(making, folder / f"round-{round:09d}")
+                    files.put(beside(making / "rows.parquet"), as_parquet(measures))
+                files.put(making / "checkpoint.json", files.as_json({**note, "events": events}))
+                files.system.sync_folder(making)
+                files.system.rename(making, folder / f"round-{round:09d}")
+                files.system.sync_folder(folder)
             except BaseException:
                 shutil.rmtree(making, ignore_errors=True)
                 raise
-            for old in sorted(folder.glob("round-*"))[:-1]:
-                shutil.rmtree(old)
+            for old in self._checkpoints(method, seed)[GENERATIONS:]:
+                files.system.remove(old)
             self.collect()
+
+    def _checkpoints(self, method: str, seed: int) -> list[Path]:
+        """The checkpoints of a job, the newest first."""
+        return sorted(self.job(method, seed).glob("round-*"), reverse=True)
+
+    def set_damaged_aside(self, method: str, seed: int) -> list[str]:
+        """Leave the newest checkpoint of a job that is whole as its newest; says what was damaged, and how.
+
+        If none is whole they stay where they are, and the newest is refused when it is read.
+        """
+        found, damaged = self._checkpoints(method, seed), []
+        for path in found:
+            try:
+                _read_checkpoint(path)
+                break
+            except RunError as error:
+                damaged.append((path, str(error).removesuffix(f". {DAMAGED}")))
+        else:
+            return []
+        with files.disk(self.path):
+            for old, _ in damaged:
+                aside = old.with_name(f"damaged-{old.name}")
+                if aside.exists():
+                    files.system.remove(aside)
+                files.system.rename(old, aside)
+        whole = found[len(damaged)].name
+        return [f"{why}: going on from {whole}, the one before" for _, why in damaged]
 
     def keep_rows(self, method: str, seed: int, done: pl.DataFrame, measures: pl.DataFrame | None = None) -> None:
         """Keep the records and measures of a job that cannot go on."""
@@ -169,44 +221,54 @@ class RunFolder:
 
     def latest(self, method: str, seed: int) -> tuple[int, dict[str, Tensor], pl.DataFrame, dict[str, Any]] | None:
         """(round, state, records so far, plan) of the newest checkpoint of a job."""
-        found = sorted(self.job(method, seed).glob("round-*"))
+        found = self._checkpoints(method, seed)
         if not found:
             return None
-        with files.undamaged(found[-1], DAMAGED):
-            note = json.loads((found[-1] / "checkpoint.json").read_text())
-            # copied, because sums over tensors that lie askew in a file may differ in their last bits
-            state = {name: tensor.clone() for name, tensor in load_file(found[-1] / "state.safetensors").items()}
-            done = pl.read_parquet(found[-1] / "rows.parquet")
-            whole = note["identity"], note["round"], note["plan"]
-        if whole[0] != self.identity:
+        note, state, done = _read_checkpoint(found[0])
+        if note["identity"] != self.identity:
             raise RunError(
-                f"the checkpoint {found[-1]} is of another configuration",
+                f"the checkpoint {found[0]} is of another configuration",
                 expected=self.identity,
-                got=whole[0],
+                got=note["identity"],
                 cure="Put the original config.toml back, or start a new run.",
             )
-        return whole[1], state, done, whole[2]
+        return note["round"], state, done, note["plan"]
 
     def journalled(self, method: str, seed: int) -> int:
         """How many events of a job the journal had at its newest checkpoint."""
-        found = sorted(self.job(method, seed).glob("round-*"))
-        if not found:
-            return 0
-        with files.undamaged(found[-1], DAMAGED):
-            return int(json.loads((found[-1] / "checkpoint.json").read_text())["events"])
+        found = self._checkpoints(method, seed)
+        return int(_read_note(found[0])["events"]) if found else 0
 
     def latest_measures(self, method: str, seed: int) -> pl.DataFrame | None:
         """The measures so far of the newest checkpoint of a job, if there are any."""
-        found = sorted(self.job(method, seed).glob("round-*"))
-        file = beside(found[-1] / "rows.parquet") if found else None
+        found = self._checkpoints(method, seed)
+        file = beside(found[0] / "rows.parquet") if found else None
         return read_frame(file) if file and file.is_file() else None
 
-    def note_plan(self, method: str, seed: int, plan: dict[str, Any]) -> None:
-        """Write down how a job is computed."""
-        known = environment(self.path) or environment_here()
-        known.setdefault("jobs", {})[f"{method}-{seed}"] = plan
+    def plans(self) -> dict[tuple[str, int], dict[str, Any]]:
+        """How jobs are computed, as it was chosen when the run began."""
+        known = environment(self.path).get("jobs", {})
+        with files.undamaged(self.path / "environment.json", ANEW):
+            named = ((name.rpartition("-"), dict(plan)) for name, plan in known.items())
+            return {(method, int(seed)): plan for (method, _, seed), plan in named}
+
+    def note_plans(self, plans: Mapping[tuple[str, int], dict[str, Any]]) -> None:
+        """Write down how jobs are computed."""
+        known = environment(self.path) or self._environment()
+        known["jobs"] = {f"{method}-{seed}": plan for (method, seed), plan in plans.items()}
         with files.disk(self.path):
-            files.write(self.path / "environment.json", json.dumps(known, indent=1).encode())
+            files.write_json(self.path / "environment.json", known)
+
+    def _environment(self) -> dict[str, Any]:
+        return {**environment_here(), "configuration": self.identity}
+
+    def check_configuration(self) -> None:
+        """Refuse to go on with another configuration than the run began with, by whom- or whatever it was changed."""
+        began = environment(self.path).get("configuration", self.identity)
+        if began != self.identity:
+            cure = "Put the original config.toml back, or start a new run."
+            what = f"{self.path / 'config.toml'} is another configuration than the run began with"
+            raise RunError(what, expected=began, got=self.identity, cure=cure)
 
     def collect(self) -> pl.DataFrame:
         """Bring all jobs' records together in records.parquet, and their measures in measures.parquet."""
@@ -226,7 +288,8 @@ class RunFolder:
 def frozen(experiment: Configuration) -> str:
     """The configuration with every setting written out: presets may change, a run may not."""
     methods = {name: method.model_dump() for name, method in experiment.resolved.items()}
-    whole = experiment.model_copy(update={"methods": {}})._fill()
+    shared_out = {"budget": None} if experiment.methods else {}  # each method has its share
+    whole = experiment.model_copy(update={"methods": {}, **shared_out})._fill(checked=not experiment.methods)
     shared = whole.model_dump()
     for key, field in Configuration.model_fields.items():
         # TOML cannot say None: what some method must not inherit is not shared, and the others say it themselves
@@ -251,7 +314,7 @@ def load(folder: str | Path) -> pl.DataFrame:
     file = _existing(folder) / "records.parquet"
     if not file.is_file():
         raise RunError(f"{folder} has no records yet", cure=f"Go on with `coterie resume {folder}`.")
-    return read_frame(file)
+    return printable(read_frame(file))
 
 
 def measures(folder: str | Path) -> pl.DataFrame:
@@ -260,12 +323,21 @@ def measures(folder: str | Path) -> pl.DataFrame:
     if not file.is_file():
         cure = "Run it with --measures, for example --measures spread,steps,rule."
         raise RunError(f"{folder} has no measures", expected=f"the file {MEASURED}", cure=cure)
-    return read_frame(file)
+    return printable(read_frame(file))
 
 
-def configuration(folder: str | Path) -> Configuration:
-    """The configuration of a run."""
-    return Configuration(**read(_existing(folder) / "config.toml"))
+def configuration(folder: str | Path, parts: Sequence[Any] = ()) -> Configuration:
+    """The configuration of a run; of one that had Python objects for parts these are handed over again."""
+    settings = read(_existing(folder) / "config.toml")
+    take_again(settings, parts)
+    return Configuration(**settings)
+
+
+def configuration_text(folder: str | Path) -> str:
+    """The configuration of a run as it was written down: for those who show it, and import no part that it names."""
+    file = _existing(folder) / "config.toml"
+    with files.undamaged(file, "Bring it back from a backup, or leave that run out."):
+        return files.read(file).decode()
 
 
 def environment(folder: str | Path) -> dict[str, Any]:
@@ -273,9 +345,8 @@ def environment(folder: str | Path) -> dict[str, Any]:
     file = _existing(folder) / "environment.json"
     if not file.is_file():  # the process ended before it was written
         return {}
-    with files.undamaged(file, "Remove it: versions and plans are then noted anew."):
-        known: dict[str, Any] = json.loads(file.read_text())
-        return known
+    with files.undamaged(file, ANEW):
+        return files.read_json(file)
 
 
 def environment_here() -> dict[str, Any]:
@@ -295,11 +366,24 @@ def environment_here() -> dict[str, Any]:
     }
 
 
-def _settle(folder: Path) -> None:
-    """Wait until the files of a folder are on the disk: a name must not get there before the content."""
-    for path in folder.iterdir():
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())
+def _read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], pl.DataFrame]:
+    """What a checkpoint says of itself, its state, and the records so far; all of its files are whole."""
+    note = _read_note(path)
+    with files.undamaged(path, DAMAGED):
+        state, _ = read_tensors(path / "state.safetensors")
+    done, measures = path / "rows.parquet", beside(path / "rows.parquet")
+    if measures.is_file():
+        read_frame(measures, path, DAMAGED)
+    return note, state, read_frame(done, path, DAMAGED)
+
+
+def _read_note(path: Path) -> dict[str, Any]:
+    with files.undamaged(path, DAMAGED):
+        note = files.read_json(path / "checkpoint.json")
+        kinds = {"identity": str, "round": int, "plan": dict, "events": int}
+        if wrong := [key for key, kind in kinds.items() if not isinstance(note[key], kind)]:
+            raise ValueError(f"checkpoint.json says {note[wrong[0]]!r} for {wrong[0]}")
+    return note
 
 
 def _existing(folder: str | Path) -> Path:

@@ -1,17 +1,19 @@
 """The journal of a run: a line of JSON for each event as it happens, in `journal.jsonl`.
 
-A line is written by one call to the system, so a process that is killed leaves at most one torn line, the last. What
+A line is written by one call to the system, so a process that is killed leaves at most one torn line, the last. Any
+other that cannot be read is a disk's fault: a warning takes its place, and what follows stands. What
 makes an event last (a checkpoint, the records of a finished job) follows its line: whoever goes on from a checkpoint
 cuts the job's events back to those that the checkpoint counts, and none is there twice or of a future that never was.
 """
 
 import contextlib
+import heapq
 import json
 import math
-import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +24,50 @@ FILE = "journal.jsonl"
 PEERS = "jobs/*/peers/*"
 """Where the peers of a run have journals of their own."""
 
+DAMAGED = "the journal is damaged here: what stood in this line is lost"
+"""What is told in place of a line that cannot be read."""
+_JOINT = re.compile(rb'(?<=\}).(?=\{"event": )')
+"""Where two lines were, before the end of the first was damaged."""
+
 JobKey = tuple[str, int] | None
 
 
 def events(folder: str | Path) -> list[Event]:
     """All events of a run, or of a peer, in the order of time; those of a run's peers among them."""
     found = [Path(folder), *sorted(Path(folder).glob(PEERS))]
-    every = [event for each in found for event, _ in _lines(each / FILE)]
-    return every if len(found) == 1 else sorted(every, key=lambda event: event.time)
+    return list(_in_time([line.event for line in _lines(each / FILE)] for each in found))
 
 
-def _lines(path: Path) -> Iterator[tuple[Event, bytes]]:
-    """Each event with its line; a torn line ends it."""
+def _in_time(journals: Iterable[list[Event]]) -> Iterator[Event]:
+    """The events of several journals by their time; those of each stay in order, even if its clock was set back."""
+    return heapq.merge(*journals, key=lambda event: event.time)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of a journal, and the event that it tells; if it is damaged, these are a warning in its place."""
+
+    event: Event
+    content: bytes
+    damaged: bool = False
+
+
+def _lines(path: Path) -> Iterator[_Line]:
+    """All lines but the last, if that is torn. A damaged one counts as one of the job that goes on around it."""
     if not path.is_file():
         return
-    with path.open("rb") as file:
-        for line in file:
-            event = _read(line) if line.endswith(b"\n") else None
-            if event is None:
-                return
-            yield event, line
+    *whole, _ = files.content(path).split(b"\n")
+    pieces = [piece for line in whole for piece in _JOINT.split(line)]
+    read = [(piece, _read(piece)) for piece in pieces]
+    near = next((event for _, event in read if event is not None), Event("begin"))
+    for piece, event in read:
+        if event is not None:
+            near = event
+            yield _Line(event, piece + b"\n")
+        else:
+            about = {key: near[key] for key in ("method", "seed", "peer", "node", "round") if key in near.data}
+            warning = Event("warning", {**about, "text": DAMAGED}, near.time)
+            yield _Line(warning, _text(warning), damaged=True)
 
 
 def _read(line: bytes) -> Event | None:
@@ -50,19 +76,26 @@ def _read(line: bytes) -> Event | None:
         said = json.loads(line)
         name, moment = said.pop("event"), float(said.pop("time"))
         return Event(name, said, moment)
-    except (ValueError, AttributeError, KeyError, TypeError):
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
         return None
+
+
+def _text(event: Event) -> bytes:
+    """The line that tells an event."""
+    return json.dumps(_plain({"event": event.name, "time": event.time, **event.data}), default=str).encode() + b"\n"
 
 
 def merge(out: Path, folders: Mapping[int, Path]) -> None:
     """Write one journal of those of peers, by the number that each node is to have."""
     found = [
-        replace(event, data={**event.data, "node": [node] if event.name == "evaluation" else node})
+        [
+            replace(event, data={**event.data, "node": [node] if event.name == "evaluation" else node})
+            for event in events(folder)
+        ]
         for node, folder in folders.items()
-        for event in events(folder)
     ]
     journal = Journal(out)
-    for event in sorted(found, key=lambda event: event.time):
+    for event in _in_time(found):
         journal.write(event)
     journal.close()
 
@@ -102,20 +135,24 @@ class Journal:
         self._counts: Counter[JobKey] = Counter()
         self.ended = False
         """Whether the run has come to its end, with nothing left to do."""
+        self.damaged = 0
+        """How many lines were found damaged, and have a warning in their place."""
         whole = self._kept(kept or {})
         with files.disk(folder, cure):
-            before = self.path.read_bytes() if self.path.exists() else b""
+            before = files.content(self.path) if self.path.exists() else b""
             if not before.startswith(whole):
                 files.write(self.path, whole)
             self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
-            self._file.truncate(len(whole))
+            files.system.sync_folder(folder)
+            if len(before) != len(whole):
+                files.system.truncate(self._file, len(whole))
         self._length = len(whole)
 
     def _kept(self, kept: Mapping[JobKey, int]) -> bytes:
         """The lines that stand."""
         lines, done = [], set()
-        for event, line in _lines(self.path):
-            job, last = event.job, event.name == "end"
+        for line in _lines(self.path):
+            event, job, last = line.event, line.event.job, line.event.name == "end"
             if job is None and last and (kept or event["how"] != "done"):
                 continue
             if job in done or (job in kept and self._counts[job] >= kept[job]):
@@ -123,7 +160,8 @@ class Journal:
             if last and event["how"] == "done":
                 done.add(job)
             self._counts[job] += 1
-            lines.append(line)
+            self.damaged += line.damaged
+            lines.append(line.content)
         self.ended = None in done
         return b"".join(lines)
 
@@ -133,26 +171,21 @@ class Journal:
 
     def write(self, event: Event) -> None:
         """Append an event."""
-        line = json.dumps(_plain({"event": event.name, "time": event.time, **event.data}), default=str) + "\n"
+        line = _text(event)
         with files.disk(self.path.parent, self.cure):
             try:
-                self._append(line.encode())
+                files.system.write(self._file, line)
+                self._length += len(line)
             except OSError:
                 with contextlib.suppress(OSError):  # else the next line would begin in the middle of this one
-                    self._file.truncate(self._length)
+                    files.system.truncate(self._file, self._length)
                 raise
         self._counts[event.job] += 1
-
-    def _append(self, line: bytes) -> None:
-        written = 0
-        while written < len(line):
-            written += self._file.write(line[written:])
-        self._length += len(line)
 
     def sync(self) -> None:
         """Wait until all of it is on the disk."""
         with files.disk(self.path.parent, self.cure):
-            os.fsync(self._file.fileno())
+            files.system.sync(self._file)
 
     def close(self) -> None:
         """Write no more."""

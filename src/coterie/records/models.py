@@ -4,8 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from safetensors import safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from coterie import files
@@ -13,6 +11,7 @@ from coterie.errors import RunError
 from coterie.lessons import PEAK
 from coterie.node.description import Description
 from coterie.node.snapshot import Snapshot
+from coterie.records.tensors import read_tensors, write_tensors
 
 ARCHITECTURE = "architecture"
 """What a file says of each architecture in it begins so; its number follows."""
@@ -47,11 +46,17 @@ class Model:
         """The model as a module of its own, ready to be used."""
         return self.description.module(self.row, self.integers)
 
-    def export(self, path: Path) -> dict[str, str]:
-        """Write the model as a safetensors file that needs no Coterie; what the file says of itself."""
+    def export(self, path: Path, build: bool = True) -> dict[str, str]:
+        """Write the model as a safetensors file that needs no Coterie; what the file says of itself.
+
+        What is frozen in a model is had by building it, which runs the code of its part: a user's own only if `build`.
+        """
+        if self.description.runs_code and not build:
+            cure = "If you would run that file as a script, say --build."
+            raise RunError(f"the code of {self.description.words()} gives what is frozen in this model", cure=cure)
         said = {"model": self.description.words(), **self.about}
         with files.disk(path, "Name another file."):
-            files.write(path, save(self.tensors(), said))
+            write_tensors(path, self.tensors(), said)
         return said
 
 
@@ -74,9 +79,8 @@ class Models(Mapping[int, Model]):
     @classmethod
     def read(cls, path: Path, **about: str) -> "Models":
         """The models in a file of snapshots: a simulation's or a peer's."""
-        with files.undamaged(path, "Run it again, or name another run."), safe_open(path, "pt") as file:
-            said: dict[str, str] = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        with files.undamaged(path, "Run it again, or name another run."):
+            tensors, said = read_tensors(path)
             found = {int(k.split()[1]): Description.read(v) for k, v in said.items() if k.startswith(ARCHITECTURE)}
             return cls.of(Snapshot.read(tensors), found, **{k: said[k] for k in ("round",) if k in said}, **about)
 
@@ -115,7 +119,7 @@ class Trained:
 
     def write(self, path: Path, **about: str) -> None:
         """Keep the models in a file that `Models.read` reads."""
-        files.write(path, save(self.tensors, {**described(self.descriptions), **about}))
+        write_tensors(path, self.tensors, {**described(self.descriptions), **about})
 
 
 def described(descriptions: Mapping[int, Description]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The tables of a run: one row per node and evaluated round, and one per value that was measured beside."""
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from coterie import files
 from coterie.job import Ledger
 from coterie.metrics import DEFAULT, columns
+from coterie.node.measures import EPOCHS
 from coterie.parts import Choice
 
 MEASURED = "measures.parquet"
 """The file of a run, or of a peer, with the measures that were asked for."""
 
 
+AGAIN = "Remove it, then go on with `coterie resume`: what is missing is computed again."
 KEYS = ("method", "seed", "round", "node")
 WHOLE = ("seed", "round", "node", "sent_bytes", "received_bytes", "batches", "flops")
 """Columns of whole numbers."""
@@ -43,10 +45,14 @@ MEASURES: dict[str, Any] = {
     "round": pl.Int64,
     "node": pl.Int64,
     "layer": pl.String,
+    "epoch": pl.Int64,
     "measure": pl.String,
     "value": pl.Float64,
 }
-"""Columns of the measures. Values of the whole network have no node, those of the whole model no layer."""
+"""Columns of the measures. Values of the whole network have no node, those of the whole model no layer.
+
+Those of training have an epoch: how many the model had behind it.
+"""
 
 
 def rows(method: str, seed: int, round: int, ledger: Ledger, there: NDArray[np.bool_] | None = None) -> pl.DataFrame:
@@ -75,17 +81,25 @@ def measured(
 ) -> pl.DataFrame:
     """A row per value that was noted in this round, by node, the whole network last; the ledger is ready for more."""
     counts = np.ones(ledger.nodes + 1, np.bool_) if there is None else np.append(there, True)
-    frames = [pl.DataFrame(schema=MEASURES)]
+    frames = []
     for (measure, layer), values in ledger.noted.items():
         where = np.flatnonzero(np.isfinite(values) & counts)
         node = pl.Series("node", where).replace(ledger.nodes, None)
-        columns = {"method": method, "seed": seed, "round": round, "layer": layer, "measure": measure}
-        frame = pl.DataFrame({"node": node, "value": values[where]}).with_columns(
-            pl.lit(value, MEASURES[name]).alias(name) for name, value in columns.items()
-        )
-        frames.append(frame.select(pl.col(name).cast(kind) for name, kind in MEASURES.items()))
-    ledger.noted = {}
-    return pl.concat(frames).sort("node", nulls_last=True, maintain_order=True)
+        columns = {"layer": layer, "epoch": None, "measure": measure}
+        frames.append(pl.DataFrame({"node": node, "value": values[where]}).with_columns(_constant(columns)))
+    points = [(node, epoch, loss) for node, own in ledger.curves.items() if counts[node] for epoch, loss in own.items()]
+    drawn = pl.DataFrame(points, schema={"node": pl.Int64, "epoch": pl.Int64, "value": pl.Float64}, orient="row")
+    frames.append(drawn.with_columns(_constant({"layer": None, "measure": EPOCHS[0]})).sort("node", "epoch"))
+    about = _constant({"method": method, "seed": seed, "round": round})
+    found = [
+        frame.with_columns(about).select(pl.col(name).cast(kind) for name, kind in MEASURES.items()) for frame in frames
+    ]
+    ledger.noted, ledger.curves = {}, {}
+    return pl.concat(found).sort("node", nulls_last=True, maintain_order=True)
+
+
+def _constant(columns: Mapping[str, Any]) -> list[pl.Expr]:
+    return [pl.lit(value, MEASURES[name]).alias(name) for name, value in columns.items()]
 
 
 def as_lists(rows: pl.DataFrame) -> dict[str, list[Any]]:
@@ -108,12 +122,24 @@ def write_tables(path: Path, done: pl.DataFrame, measures: pl.DataFrame | None) 
 
 
 def write_frame(path: Path, frame: pl.DataFrame) -> None:
+    """Write a table, with its checksum."""
+    files.make_folder(path.parent)
+    files.write(path, as_parquet(frame))
+
+
+def as_parquet(frame: pl.DataFrame) -> bytes:
+    """A table as a Parquet file, whose checksum is among what its footer says."""
     buffer = io.BytesIO()
-    frame.write_parquet(buffer)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write(path, buffer.getvalue())
+    frame.write_parquet(buffer, metadata={files.MARKED: files.MARK})
+    return files.sealed(buffer.getvalue())
 
 
-def read_frame(path: Path) -> pl.DataFrame:
-    with files.undamaged(path, "Remove it, then go on with `coterie resume`: what is missing is computed again."):
-        return pl.read_parquet(path)
+def printable(frame: pl.DataFrame) -> pl.DataFrame:
+    """The same with signs in place of control characters: names in records that others give steer no terminal."""
+    return frame.with_columns(pl.col(pl.String).str.replace_all(r"\p{C}", "�"))
+
+
+def read_frame(path: Path, named: Path | None = None, cure: str = AGAIN) -> pl.DataFrame:
+    """Read a table; an error over a damaged one names it, or what it is a part of, and the cure."""
+    with files.undamaged(named or path, cure):
+        return pl.read_parquet(io.BytesIO(files.read(path)))

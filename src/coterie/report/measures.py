@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from coterie.errors import RunError
-from coterie.node.measures import SPREADS, STEPS
+from coterie.node.measures import EPOCHS, SPREADS, STEPS
 from coterie.report.curves import FAINT, INK, LOOK, PALETTE, STILL, _label, save
 from coterie.report.statistics import complete, mean_ci, methods
 
@@ -80,7 +80,7 @@ def draw_steps(measures: pl.DataFrame, path: Path) -> Path:
 
 def draw_told(measures: pl.DataFrame, path: Path, names: tuple[str, ...] = ()) -> Path:
     """Draw what rules tell of themselves (all, or what is named), a line for each node of the first seed."""
-    told = measures.filter(~pl.col("measure").is_in([*SPREADS, *STEPS]))
+    told = measures.filter(~pl.col("measure").is_in([*SPREADS, *STEPS, *EPOCHS]))
     chosen = _of(told, names or tuple(told["measure"].unique(maintain_order=True)))
     with mpl.rc_context(LOOK):
         keys = chosen.select("method", "measure").unique(maintain_order=True).rows()
@@ -98,12 +98,36 @@ def draw_told(measures: pl.DataFrame, path: Path, names: tuple[str, ...] = ()) -
         return save(figure, path)
 
 
+def draw_epochs(measures: pl.DataFrame, path: Path) -> Path:
+    """Draw the validation loss of each node's model after each epoch, a line for each turn, of the first seed."""
+    chosen = _of(measures, EPOCHS)
+    with mpl.rc_context(LOOK):
+        figure, panels = _panels(methods(chosen), height=3.0)
+        for method, (axes,) in panels.items():
+            mine = chosen.filter(pl.col("method") == method)
+            mine = mine.filter(pl.col("seed") == pl.col("seed").first())
+            nodes = mine["node"].unique().sort().to_list()
+            few = len(nodes) <= SHOWN
+            for (_, node), turn in mine.sort("round", "node", "epoch").group_by("round", "node", maintain_order=True):
+                colour = PALETTE[nodes.index(node)] if few else PALETTE[5]
+                label = f"node {node}" if few and turn["round"][0] == mine["round"].to_numpy().min() else ""
+                _line(axes, turn["epoch"].to_list(), turn["value"].to_list(), colour, "-", label, 1.2)
+            axes.grid(color=FAINT, linewidth=0.7)
+            axes.set_xlabel("epochs of the model")
+            if few:
+                _legend(axes, last=method == list(panels)[-1])
+        next(iter(panels.values()))[0].set_ylabel("validation loss")
+        _entitle(figure, "Loss by epoch", "Validation loss, as training minimises it; first seed")
+        return save(figure, path)
+
+
 def plot_measures(measures: pl.DataFrame, folder: Path) -> list[Path]:
-    """Write parameter_spread.png, steps.png and told.png, leaving out those with nothing to draw."""
+    """Write parameter_spread.png, steps.png, told.png and epochs.png, leaving out those with nothing to draw."""
     figures: dict[str, Callable[[pl.DataFrame, Path], Path]] = {
         "parameter_spread": draw_spread,
         "steps": draw_steps,
         "told": draw_told,
+        "epochs": draw_epochs,
     }
     written = []
     for name, draw in figures.items():

@@ -21,6 +21,7 @@ CAPTIONS = {
     "spread": "Every node at the last round: a good mean can hide nodes that learnt little.",
     "parameter_spread": "How parameters are spread after training: over a node's parameters and over the nodes.",
     "steps": "How far training and aggregation move a node in a round, and whether in the same direction.",
+    "epochs": "The validation loss after each epoch of training.",
     "told": "What the rules tell of themselves at the end of a round.",
 }
 

@@ -143,6 +143,22 @@ def spent_sheet(
     )
 
 
+SLACK = 1.01
+"""By how much a method may exceed a number of bytes: a few more in each message should not cost it a round."""
+
+
+def at_bytes(records: pl.DataFrame, reference: str) -> pl.DataFrame:
+    """Of each method and seed the last round in which it had sent no more than `reference` by its end: as its only one.
+
+    It goes by evaluated rounds and by the mean over nodes; a seed that `reference` did not finish is left out.
+    """
+    sent = per_seed(records, "sent_bytes")
+    whole = last_round(complete(sent.filter(pl.col("method") == reference))).select("seed", limit="value")
+    within = sent.join(whole, on="seed").filter(pl.col("value") <= SLACK * pl.col("limit"))
+    last = within.group_by("method", "seed").agg(pl.col("round").max())
+    return records.join(last, on=["method", "seed", "round"]).with_columns(round=pl.lit(records["round"].max()))
+
+
 def pairs_sheet(title: str, frames: Frames, names: Mapping[str, str], pairs: Sequence[tuple[str, str]]) -> Sheet:
     """Differences in accuracy between pairs of methods, seed by seed: both had the same network and data in a seed."""
     rows = []

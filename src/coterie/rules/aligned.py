@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from coterie.contract import Data, Fields, Inbox, Layout, Me, Message, Rule, State, Term
+from coterie.contract import Data, Fields, Inbox, Layout, Me, Message, Range, Rule, State, Term
 from coterie.errors import ConfigError
 from coterie.rules.decavg import DecAvg
 
@@ -59,6 +59,9 @@ class Aligned(Rule):
     def tell(self, me: Me, params: Tensor, state: State) -> dict[str, Tensor]:
         return self.base.tell(me, params, state)
 
+    def ranges(self, round: int) -> dict[str, Range]:
+        return self.base.ranges(round)
+
     def lift(self, message: Message) -> dict[str, Term]:
         return {}  # nothing can be added up before it is in order
 
@@ -66,7 +69,8 @@ class Aligned(Rule):
         own = self.base.send(me, params, state)
         layers = _layers(me.layout)
         orders = _match(layers, params.unsqueeze(-2), inbox.rows("w"))
-        heard = {name: inbox.rows(name) for name in own}
+        rows = {name: inbox.rows(name) for name in own}
+        heard = {name: f for name, f in rows.items() if f.shape[-2] == rows["w"].shape[-2]}  # what all of them say
         wide = {name for name, field in own.items() if field.shape[-1] == me.layout.size}
         fields = {name: _reorder(layers, orders, f) if name in wide else f for name, f in heard.items()}
         links, sizes = inbox.shares(own=True)
@@ -118,7 +122,7 @@ class _Kept:
     def _totals(self, term: str, own: bool) -> tuple[Tensor, Tensor]:
         weight = self._links * self._terms[term].weight
         value, total = (weight * self._terms[term].value).sum(-2), weight.sum(-2)
-        if not own:
+        if not own or term not in self._mine:
             return value, total
         mine = self._mine[term]
         weight = self._mine_link * mine.weight

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from coterie.contract import Data, Fields, Inbox, Me, Message, State, Term
+from coterie.contract import Data, Fields, Inbox, Me, Message, Range, State, Term
 from coterie.rules.cfa import CFA
 
 
@@ -38,6 +38,9 @@ class CFAGE(CFA):
 
     def answer(self, me: Me, theirs: Message, data: Data) -> Fields:
         return {"gradient": next(iter(data.grads(theirs["w"], self.batch_size, batches=1, first=me.round - 1)))}
+
+    def ranges(self, round: int) -> dict[str, Range]:
+        return {**super().ranges(round), "gradient": Range(scale=abs(self.step * self.rho))}
 
     def lift(self, message: Message) -> dict[str, Term]:
         if "gradient" in message:

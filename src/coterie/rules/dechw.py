@@ -6,8 +6,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from coterie.contract import Data, Fields, Inbox, Me, Message, Rule, State, Term
+from coterie.contract import Data, Fields, Inbox, Me, Message, Range, Rule, State, Term
 from coterie.errors import ConfigError
+
+PLAY = 4.0
+"""By what factor a neighbour's Ĥ may be longer than one look at the data in each round makes it."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,10 @@ class DecHW(Rule):
     def send(self, me: Me, params: Tensor, state: State) -> Fields:
         return {"w": params, "h": state["h"]} if self._exchanges(me.round) else {"w": params}
 
+    def ranges(self, round: int) -> dict[str, Range]:
+        longest = 1 + self.beta * round if self.accumulate == "sum" else 1.0  # what is added each time has length one
+        return {**super().ranges(round), "h": Range(least=0.0, norm=PLAY * longest)}
+
     def lift(self, message: Message) -> dict[str, Term]:
         terms = {"w": Term(message["w"], message.size)}
         if "h" in message:
@@ -76,7 +83,7 @@ class DecHW(Rule):
 
     def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
         average = inbox.mean("w", own=True)
-        if "h" not in inbox:
+        if "h" not in inbox or not self._exchanges(me.round):  # of a late message, when one's own has none any more
             return average, state
         curvature = inbox.sum("h", own=True)
         return torch.where(curvature > 0, inbox.sum("hw", own=True) / curvature, average), state

@@ -13,6 +13,9 @@ class Median(Rule):
 
         w_in ← median_{j∈N_i∪{i}} w_jn
 
+    Of n neighbours heard it bears ⌊n/2⌋ liars, whatever they say: every coordinate stays between honest ones. That is 1
+    of 2 or 3 neighbours, 2 of 4 or 5, and none of 1.
+
     Reference: Yin et al., Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates, 2018
     """
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from coterie.contract import Fields, Inbox, Layout, Me, Message, Rule, State, Term
+from coterie.contract import Fields, Inbox, Layout, Me, Message, Range, Rule, State, Term
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,9 @@ class VarianceCorrected(Rule):
 
     def send(self, me: Me, params: Tensor, state: State) -> Fields:
         return {"w": params, "r": _spreads(me.layout, _deviations(me.layout, params))}
+
+    def ranges(self, round: int) -> dict[str, Range]:
+        return {**super().ranges(round), "r": Range(least=0.0, scale=1.0)}
 
     def lift(self, message: Message) -> dict[str, Term]:
         return {"w": Term(message["w"], message.size), "r²": Term(message["r"].square(), message.size)}

@@ -1,21 +1,21 @@
 """Run an experiment: every method with every seed, recorded, observed, interruptible, resumable."""
 
 import contextlib
-import signal
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import polars as pl
 
-from coterie import files, records
+from coterie import files, processes, records
 from coterie.config.build import build, load_samples
 from coterie.config.configuration import Configuration
+from coterie.config.objects import stays_here
 from coterie.engines import Engine, JobRun, Session
 from coterie.errors import ConfigError, CoterieError, DataError, DivergedError, GraphError
-from coterie.job import Samples
+from coterie.job import Job, Samples
 from coterie.records import Channel, Journal, Observer
 from coterie.records.models import Models
 from coterie.runs.gossip import with_estimated_gains
@@ -49,9 +49,12 @@ def run(experiment: Configuration, out: str | Path | None = None, observers: Seq
         raise
 
 
-def resume(out: str | Path, observers: Sequence[Observer] = ()) -> Run:
-    """Go on with a run: finished jobs are kept, the one under way goes on from its checkpoint."""
-    return Run(_Runner(records.configuration(out), records.RunFolder(out), observers).go(), Path(out))
+def resume(out: str | Path, observers: Sequence[Observer] = (), parts: Sequence[Any] = ()) -> Run:
+    """Go on with a run: finished jobs are kept, the one under way goes on from its checkpoint.
+
+    A run whose `parts` were Python objects wants the same ones again, if this process is not the one that began it.
+    """
+    return Run(_Runner(records.configuration(out, parts), records.RunFolder(out), observers).go(), Path(out))
 
 
 class _Runner:
@@ -62,8 +65,16 @@ class _Runner:
         self.channel = Channel(None, observers)
         self.methods = experiment.resolved
         self.stopping = False
+        self.noted: set[str] = set()
+        self.preparing = True
+        """Whether no round is under way: nothing is lost by an end at once."""
         self.models: dict[JobKey, Models] = {}
         """Of a run that is kept nowhere else."""
+        self.plans: dict[JobKey, dict[str, Any]] = {}
+        self.built: dict[JobKey, Job] = {}
+        """Jobs that were looked at before the first began."""
+        self.damaged: dict[JobKey, list[str]] = {}
+        """What was found damaged of each job, and is not used."""
 
     def go(self) -> pl.DataFrame:
         jobs = [(m, s) for s in self.experiment.seeds for m in self.methods]
@@ -71,12 +82,16 @@ class _Runner:
             with contextlib.closing(self.channel):
                 return self._all(jobs, jobs)
         with self.folder.lock(), contextlib.closing(self.channel):
+            self.folder.check_configuration()
             left = [j for j in jobs if not self.folder.finished(*j)]
             with files.disk(self.folder.path):
                 for job in set(jobs) - set(left):
                     self.folder.tidy(*job)
+            self.damaged = {job: self.folder.set_damaged_aside(*job) for job in left}
             kept: dict[JobKey | None, int] = {job: self.folder.journalled(*job) for job in left}
             self.channel.journal = Journal(self.folder.path, kept)
+            if lines := self.channel.journal.damaged:
+                self.channel.live("warning", text=f"{self.channel.journal.path} is damaged in {lines} of its lines")
             self._all(jobs, left)
             with files.disk(self.folder.path):
                 return self.folder.collect()
@@ -89,9 +104,9 @@ class _Runner:
             return records.empty()
         every, rest = [list(job) for job in jobs], [list(job) for job in left]
         begin = self.channel.live if self.channel.count else self.channel.tell  # an earlier process may have written it
-        begin("begin", jobs=every, left=rest, rounds=self.experiment.rounds, version=__version__)
+        begin("begin", jobs=every, left=rest, rounds=max(m.rounds for m in self.methods.values()), version=__version__)
         try:
-            with _how_it_ends(self.channel):
+            with _how_it_ends(self.channel), processes.asked_to_stop(self._stop):
                 done = self._carry_out(left)
             self.channel.tell("end", how="done")
             return done
@@ -102,12 +117,34 @@ class _Runner:
         first = next(iter(self.methods.values()))
         samples = load_samples(first)
         engine: Engine = first.choice("engine").make()
+        if why := stays_here(choice for method in self.methods.values() for choice in method.shipped):
+            engine = engine.alone()
+            self.channel.live("warning", text=f"all nodes are computed in this process: {why}")
         session = engine.open()
         try:
-            with self._watch_interrupt():
-                return records.together(self._each(session, samples, left))
+            self._fix_plans(session, samples, left)
+            return records.together(self._each(session, samples, left))
         finally:
             session.close()
+
+    def _fix_plans(self, session: Session, samples: Samples, left: list[JobKey]) -> None:
+        """Choose how every job is computed before the first begins: whoever goes on, and where, does it so."""
+        if self.folder is None:
+            return
+        self.plans = self.folder.plans()
+        new: dict[JobKey, dict[str, Any]] = {}
+        for method, seed in [job for job in left if job not in self.plans]:
+            alike = next((plan for (m, _), plan in new.items() if m == method), None)
+            if alike is None:
+                try:
+                    self.built[method, seed] = build(self.methods[method], samples, seed)
+                    alike = session.choose(self.built[method, seed])
+                except CoterieError:  # raised again in its turn: it shall not cost the jobs before it
+                    continue
+            new[method, seed] = alike
+        self.plans |= new
+        if new:
+            self.folder.note_plans(self.plans)
 
     def _each(self, session: Session, samples: Samples, left: list[JobKey]) -> Iterator[pl.DataFrame]:
         """Every job's records; one that diverges does not stop the others, and is told at the end."""
@@ -126,10 +163,27 @@ class _Runner:
         """One method with one seed, from its checkpoint if there is one."""
         settings, channel = self.methods[method], self.channel.job(method, seed)
         with _how_it_ends(channel):
-            job = build(settings, samples, seed)
+            self.preparing = True
+            for text in self.damaged.get((method, seed), ()):
+                channel.tell("warning", text=text)
+            job = self.built.pop((method, seed), None) or build(settings, samples, seed)
+            for text in set(job.notes) - self.noted:
+                self.channel.live("warning", text=text)
+            self.noted |= set(job.notes)
             job = job if session.estimates else with_estimated_gains(job, settings)
             found = session.run(
-                JobRun(method, seed, settings, job, self.experiment, self.folder, channel, lambda: self.stopping)
+                JobRun(
+                    method,
+                    seed,
+                    settings,
+                    job,
+                    self.experiment,
+                    self.folder,
+                    channel,
+                    stopping=lambda: self.stopping,
+                    prepared=self._begin_rounds,
+                    plan=self.plans.get((method, seed)),
+                )
             )
             if found.models is not None and self.folder is not None:
                 self.folder.keep_models(method, seed, found.models, settings.rounds)
@@ -142,24 +196,15 @@ class _Runner:
                     self.folder.finish(method, seed, found.rows, found.measures)
         return found.rows
 
-    @contextmanager
-    def _watch_interrupt(self) -> Iterator[None]:
-        """The first Ctrl-C ends the run after the present round, a second one at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
+    def _begin_rounds(self) -> None:
+        self.preparing = False
 
-        def stop(number: int, frame: FrameType | None) -> None:
-            if self.stopping:
-                raise KeyboardInterrupt
-            self.stopping = True
-            self.channel.live("warning", text="stopping after this round (Ctrl-C again to stop at once)")
-
-        before = signal.signal(signal.SIGINT, stop)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        """The first Ctrl-C ends the run after the present round, a second at once; so does one before the rounds."""
+        if self.stopping or self.preparing:
+            raise KeyboardInterrupt
+        self.stopping = True
+        self.channel.live("warning", text="stopping after this round (Ctrl-C again to stop at once)")
 
 
 @contextmanager

@@ -166,11 +166,8 @@ def _forwarded(interrupt: Callable[[], None], channel: Channel) -> Iterator[list
         if len(came) == 1:
             channel.live("warning", text="stopping after this round (Ctrl-C again to stop at once)")
 
-    before = signal.signal(signal.SIGINT, stop)
-    try:
+    with processes.asked_to_stop(stop):
         yield came
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 class _Reporter:

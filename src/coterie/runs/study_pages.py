@@ -51,7 +51,8 @@ def cost(results: Results) -> str:
     """What the runs of an exhibit took, in words."""
     if not results.records:
         return ""
-    whole = pl.concat([f.with_columns(run=pl.lit(run)) for run, f in results.records.items()])
+    frames = [f.with_columns(run=pl.lit(run)) for run, f in results.records.items()]
+    whole = pl.concat(frames, how="diagonal")  # runs may be judged by different metrics
     last = whole.filter(pl.col("round") == pl.col("round").max().over("run", "method", "seed"))
     seconds = float(last.select(pl.sum_horizontal("train_seconds", "merge_seconds", "evaluate_seconds").sum()).item())
     tasks, seeds = last.select("run", "method", "seed").n_unique(), last["seed"].n_unique()

@@ -13,7 +13,7 @@ import polars as pl
 
 from coterie import files, records
 from coterie.config.configuration import Configuration
-from coterie.config.slots import EXTRAS, SLOTS
+from coterie.config.slots import EXTRAS, SLOTS, as_table
 from coterie.parts import find
 from coterie.runs.exhibits import Results
 from coterie.version import __version__
@@ -38,6 +38,10 @@ class Task:
         settings = self.experiment.model_dump(exclude={"engine", "data_dir", "keep_models"}, exclude_defaults=True)
         for slot in SLOTS.keys() & settings.keys():
             settings[slot] = [_unusual(slot, table) for table in _listed(settings[slot])]
+        metrics = [_unusual("metrics", as_table(m), "metrics") for m in settings.pop("metrics", ())]
+        named = [m["name"] if len(m) == 1 else m for m in metrics]
+        if named and named != list(Configuration.model_fields["metrics"].default):
+            settings["metrics"] = named
         return hashlib.sha256(json.dumps([__version__, settings], sort_keys=True).encode()).hexdigest()[:20]
 
 

@@ -186,24 +186,24 @@ def _mutual(size: Size, split: Split) -> dict[str, dict[str, Any]]:
     return found
 
 
-OURS = {
-    "witnessed": "taught by who has seen the class",
-    "meetings": "several aggregators a round",
-    "meetings-witnessed": "several, taught by who has seen the class",
-    "supervision": "supervision only",
-    "fixed-0.5": "α = 0.5",
-}
-"""Contenders of our own, and parts of DFML alone, as the table `ours` calls them: add and remove here."""
-
-
 def _ours(size: Size) -> dict[str, dict[str, Any]]:
     """What contenders of our own are; those that are DFML with one thing changed are there already."""
-    witnessed = {"name": "witnessed", "epochs": size.epochs}
+    taught = {"epochs": size.epochs}
+    witnessed = {"name": "witnessed", **taught}
     groups = {"name": "meetings", "senders": max(1, size.usual // 2 - 1)}
     return {
         "witnessed": wandering(size, lesson=witnessed),
+        "corrected": wandering(size, lesson={"name": "corrected", **taught}),
+        "corrected-ce": {**wandering(size, lesson={"name": "corrected", **taught}), "objective": "cross_entropy"},
+        "narrowed": wandering(size, lesson={"name": "corrected", "strength": -1.0, **taught}),
+        "united": {**wandering(size, lesson={"name": "united", **taught}), "initialiser": "common"},
+        "dfml-common": {**lesson(size), "initialiser": "common"},
         "meetings": {"use": "dfml", "protocol": {**groups, **lesson(size)["protocol"]}},
         "meetings-witnessed": {"use": "dfml", "protocol": {**groups, "lesson": witnessed}},
+        "mentors": {
+            "use": "dfml",
+            "protocol": {"name": "mentors", "lesson": {"name": "mutual", "learners": "own", **taught}},
+        },
     }
 
 

@@ -19,8 +19,9 @@ from coterie.report.statistics import characteristic_time, complete, mean_ci, pe
 from coterie.report.tables import NEVER, UNKNOWN, humanise
 from coterie.runs.exhibits import Exhibit, Results, Scale, Shown
 from coterie.studies._dfml_contests import ACCURACY, Contest, Stake, Who, against, judged
+from coterie.studies._dfml_ours import ours
 from coterie.studies._dfml_parts import contests_of_parts
-from coterie.studies._dfml_runs import MORE, OURS, SPLITS, TITLES, Size, Split, models, size_of
+from coterie.studies._dfml_runs import MORE, SPLITS, TITLES, Size, Split, models, size_of
 from coterie.studies.decdiff import allocations
 
 NUMBERS: dict[str, Any] = tomllib.loads((Path(__file__).parent / "_dfml.toml").read_text("utf-8"))
@@ -57,7 +58,6 @@ def dfml(scale: Scale) -> dict[str, Exhibit]:
     first, others = ({k: t for k, t in tables.items() if k.endswith("a") is own} for own in (True, False))
     work = _work(size)
     parts = contests_of_parts(size, NUMBERS)
-    ours = _ours(size)
     free = {run: e for label, t in tables.items() if label.startswith("table 6") for run, e in t.runs.items()}
     near = {run: e for run, e in free.items() if run in first["table 6a"].runs}
     made = {label: contest.exhibit(size) for label, contest in first.items()}
@@ -69,7 +69,7 @@ def dfml(scale: Scale) -> dict[str, Exhibit]:
         "table computation": work.exhibit(size),
         "table cost": _cost(size, near),
         "table claims": _claims("what DFML is said to be ahead of", {**first, "table computation": work}, size),
-        "table ours": ours.exhibit(size),
+        "table ours": ours(size),
     }
     made |= {label: contest.exhibit(size) for label, contest in parts.items()}
     made["table parts"] = _claims("what the parts of DFML are said to do", parts, size)
@@ -188,13 +188,6 @@ def _crowd(size: Size) -> Contest:
     runs = {f"{size.title('fig6', s)}": size.place(names, "fig6", s, nodes=size.crowd) for s in ("dir",)}
     stakes = [s for run in runs for s in against(run, NAMES, ["dec-fedavg"])]
     return Contest("ten architectures", runs, names, stakes, file="ten-architectures")
-
-
-def _ours(size: Size) -> Contest:
-    names = {"dfml": NAMES["dfml"], **OURS, "dec-fedavg": NAMES["dec-fedavg"]}
-    runs = {size.title("h2", split): size.place(names, "h2", split) for split in SPLITS}
-    stakes = [Stake(f"{name} above DFML", Who(run, m), Who(run, "dfml")) for run in runs for m, name in OURS.items()]
-    return Contest("contenders of our own", runs, names, stakes, file="ours")
 
 
 def _claims(title: str, contests: Mapping[str, Contest], size: Size) -> Exhibit:

@@ -32,6 +32,11 @@ class Topology(ABC):
         """
         return 0.5
 
+    @property
+    def size(self) -> int | None:
+        """How many nodes its networks have, if that is given with them."""
+        return None
+
     @abstractmethod
     def draw(self, nodes: int, rng: np.random.Generator) -> Graph:
         """One network of the family."""
@@ -69,6 +74,12 @@ class Drawn(Topology):
     def gain_exponent(self) -> None:
         """Nothing is known of it."""
         return None
+
+    @property
+    def size(self) -> int | None:
+        """That of a network in hand."""
+        known: int | None = getattr(getattr(self.function, "func", self.function), "size", None)
+        return known
 
     def draw(self, nodes: int, rng: np.random.Generator) -> Graph:
         """What the function draws."""

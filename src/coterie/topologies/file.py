@@ -28,13 +28,26 @@ class File(Topology):
         """None: a file may hold any network."""
         return None
 
+    @property
+    def size(self) -> int:
+        """How many nodes the file has."""
+        return self._read().nodes
+
     def draw(self, nodes: int, rng: np.random.Generator) -> Graph:
+        graph = self._read()
+        if graph.nodes != nodes:
+            cure = f"Set nodes to {graph.nodes}; an edge list numbers them from 0."
+            raise GraphError(
+                f"the network in {self.path} is of another size", expected=f"{nodes} nodes", got=graph.nodes, cure=cure
+            )
+        return graph
+
+    def _read(self) -> Graph:
         where = Path(self.path).expanduser()
         try:
             if where.suffix.lower() == ".graphml":
-                graph = Graph.from_networkx(nx.read_graphml(where))
-            else:
-                graph = _edge_list(where, self.directed)
+                return Graph.from_networkx(nx.read_graphml(where))
+            return _edge_list(where, self.directed)
         except OSError as error:
             raise GraphError(
                 "cannot read the network", got=f"{self.path} ({error.strerror})", cure="Check topology.path."
@@ -43,12 +56,6 @@ class File(Topology):
             raise GraphError(
                 "cannot read the network", got=f"{self.path} ({error})", cure="Check topology.path."
             ) from error
-        if graph.nodes != nodes:
-            cure = f"Set nodes to {graph.nodes}; an edge list numbers them from 0."
-            raise GraphError(
-                f"the network in {self.path} is of another size", expected=f"{nodes} nodes", got=graph.nodes, cure=cure
-            )
-        return graph
 
 
 def _edge_list(where: Path, directed: bool) -> Graph:

@@ -1,0 +1,50 @@
+"""What may be given for each slot in Python: a name or a table as in files, or an object that stands for the part.
+
+Whoever checks types, or completes what is typed, sees all of it. When settings are checked, only names and tables are
+left: `config.objects` has made them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import NonNegativeInt
+
+from coterie.config.spread import Slot
+
+if TYPE_CHECKING:
+    import networkx as nx
+    import numpy as np
+    import polars as pl
+    from numpy.typing import ArrayLike, NDArray
+    from torch import Tensor, nn
+    from torch.utils import data
+
+    from coterie import contract, datasets, metrics, optimisers, protocols, topologies
+    from coterie.network.graph import Graph
+
+    Part = tuple[Any, ArrayLike] | tuple[Any, Tensor] | data.Dataset[Any] | Any
+    Dataset = Slot | datasets.Dataset | Part | tuple[Part, Part] | pl.DataFrame | Callable[..., datasets.Dataset]
+    Model = Slot | type[nn.Module] | nn.Module | Callable[..., nn.Module]
+    Models = Sequence[Model]
+    Topology = (
+        Slot
+        | topologies.Topology
+        | type[topologies.Topology]
+        | Graph
+        | nx.Graph[Any]
+        | NDArray[Any]
+        | Callable[[int, np.random.Generator], Graph]
+    )
+    Partition = Slot | Sequence[ArrayLike] | Callable[..., Any]
+    Rule = Slot | contract.Rule | type[contract.Rule]
+    Objective = Slot | Callable[..., Tensor]
+    Initialiser = Slot | Callable[..., None]
+    Optimiser = Slot | optimisers.Optimiser | type[optimisers.Optimiser]
+    Protocol = Slot | protocols.Protocol | type[protocols.Protocol]
+    Engine = Slot | Any
+    Metric = Slot | type[metrics.Metric] | Callable[..., Tensor]
+    Seeds = tuple[int, ...] | Any
+    Methods = dict[str, dict[str, Any]] | Any
+else:
+    Dataset = Model = Topology = Partition = Rule = Objective = Initialiser = Optimiser = Protocol = Engine = Slot
+    Metric, Models, Methods, Seeds = Slot, list[Slot], dict[str, dict[str, Any]], tuple[NonNegativeInt, ...]

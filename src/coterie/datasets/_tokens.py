@@ -1,0 +1,55 @@
+"""Texts as tokens with a mask: by a tokenizer of the user's, or by word pieces of the training texts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coterie.datasets._pieces import PAD, encode, vocabulary
+from coterie.errors import ConfigError, DataError
+
+
+def tokenise(parts: Sequence[list[str]], length: int, pieces: int, tokenizer: str | None) -> list[dict[str, Tensor]]:
+    """Tokens and mask of the texts of each part, the training part first, all cut or padded to a length."""
+    if tokenizer is not None:
+        made = read_tokenizer(tokenizer)
+        return [_by_tokenizer(made, texts, length) for texts in parts]
+    known = {piece: number for number, piece in enumerate(vocabulary(parts[0], pieces))}
+    return [_by_pieces(known, texts, length) for texts in parts]
+
+
+def read_tokenizer(folder: str) -> Any:
+    """The tokenizer that transformers finds in a folder; it must know how to pad."""
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        cure = 'Install it: pip install "coterie[transformers]".'
+        raise ConfigError("dataset.tokenizer needs transformers", cure=cure) from None
+    path = Path(folder).expanduser()
+    cure = "Save one there: tokenizer.save_pretrained(folder)."
+    if not path.is_dir():
+        raise DataError("dataset.tokenizer", expected="a folder with a tokenizer", got=folder, cure=cure)
+    try:
+        made = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    except Exception as error:  # the library raises of all kinds
+        why = " ".join(str(error).split())[:120]
+        raise DataError(f"no tokenizer that can be read in {path} ({why})", cure=cure) from error
+    if made.pad_token_id is None:
+        cure = "Choose one and save it: tokenizer.pad_token = tokenizer.eos_token; tokenizer.save_pretrained(folder)."
+        raise DataError(f"the tokenizer in {path} has no token for padding", cure=cure)
+    return made
+
+
+def _by_tokenizer(made: Any, texts: list[str], length: int) -> dict[str, Tensor]:
+    found = made(texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt")
+    return {"tokens": found["input_ids"].long(), "mask": found["attention_mask"].bool()}
+
+
+def _by_pieces(known: dict[str, int], texts: list[str], length: int) -> dict[str, Tensor]:
+    tokens = torch.full((len(texts), length), PAD)
+    for row, text in zip(tokens, texts, strict=True):
+        found = torch.tensor(encode(text, known, length))
+        row[: len(found)] = found
+    return {"tokens": tokens, "mask": tokens != PAD}
