@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
@@ -22,6 +23,8 @@ from coterie.runs.experiment import Experiment
 
 ENDED = 99
 """How a process ends that was ended here."""
+SETTLE = 0.02
+"""Seconds in which other threads finish the change they are in the middle of, before the power goes."""
 
 
 class ForgetfulDisk(files.FileSystem):
@@ -122,13 +125,13 @@ class Ending:
         failpoints.hook = self
 
     def __call__(self, place: str, what: str) -> None:
-        with self.lock:  # whoever comes after the end waits here for it
+        with self.lock:  # whoever comes to a place while the power goes waits here for the end
             name = f"{place} {Path(what).name}"
             self.places.append(name)
             self.left -= name == self.place
             if name == self.place and not self.left:
-                failpoints.hook = None
                 if self.disk:
+                    time.sleep(SETTLE)
                     self.disk.crash(self.how)
                 os._exit(ENDED)
 

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from coterie import failpoints
 from coterie.records import growing
 from coterie.records.growing import GrowingTable
 
@@ -69,6 +70,22 @@ def test_what_the_disk_refuses_is_tried_again(tmp_path: Path, monkeypatch: pytes
             table.write(frame())
     with path.open("ab") as file:
         file.write(b"half a li")
+    table.add(frame(3.0))
+    assert_frame_equal(growing.read(path, written(table), TYPES), pl.concat([frame(1.0), frame(2.0), frame(3.0)]))
+
+
+def test_a_file_that_is_cut_while_rows_are_added_is_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.rows"
+    table = GrowingTable(path)
+    table.add(frame(1.0))
+    written(table)
+    table.add(frame(2.0))
+    with monkeypatch.context() as patch:
+        patch.setattr(failpoints, "hook", lambda place, what: place == "before cut" and os.truncate(path, 10))
+        assert not table.write(pl.concat([frame(1.0), frame(2.0)]))
+    assert_frame_equal(growing.read(path, table.length, TYPES), pl.concat([frame(1.0), frame(2.0)]))
     table.add(frame(3.0))
     assert_frame_equal(growing.read(path, written(table), TYPES), pl.concat([frame(1.0), frame(2.0), frame(3.0)]))
 

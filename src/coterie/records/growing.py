@@ -31,17 +31,25 @@ class GrowingTable:
 
         If the file has been removed or cut since, the `whole` table is written anew, and this gives False.
         """
-        if files.size(self.path) < self.length:
-            content = b"".join(_line(row) for row in whole.iter_rows(named=True))
-            files.write(self.path, content)
-            self.length, self._fresh = len(content), []
-            return False
-        if self._fresh:
+        if files.size(self.path) >= self.length:
             content = b"".join(self._fresh)
-            files.extend(self.path, self.length, content)
-            self.length += len(content)
-            self._fresh = []
-        return True
+            if content:
+                files.extend(self.path, self.length, content)
+            if self._joined():
+                self.length, self._fresh = self.length + len(content), []
+                return True
+        content = b"".join(_line(row) for row in whole.iter_rows(named=True))
+        files.write(self.path, content)
+        self.length, self._fresh = len(content), []
+        return False
+
+    def _joined(self) -> bool:
+        """Whether the last line that was there still ends where it did: zeros are there if it was cut meanwhile."""
+        if not self.length:
+            return True
+        with self.path.open("rb") as file:
+            file.seek(self.length - 1)
+            return file.read(1) == b"\n"
 
 
 @dataclass(frozen=True)
