@@ -1,27 +1,19 @@
 """The command line. Heavy modules are imported where they are used, so that `coterie --help` answers at once."""
 
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
-from rich.console import Console
 
 from coterie.app.convergence_view import convergence
-from coterie.app.several import measures_of, several
+from coterie.app.record_commands import compare, export, plot
+from coterie.app.run_commands import RUN, UP, collect, resume, run_command, up_command
 from coterie.app.study_view import study
-from coterie.app.terminal import CONTROLS, console, print_paths
-from coterie.errors import ConfigError, CoterieError
+from coterie.app.terminal import complain, console
+from coterie.errors import CoterieError
 from coterie.version import __version__
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from coterie.config.configuration import Configuration
-    from coterie.records import Observer
 
 HELP = """Decentralised federated learning on any graph, with no server.
 
@@ -31,25 +23,6 @@ For example:
   coterie run my.toml --rounds 100 --seeds 0-4
   coterie list rules                               what there is to choose from
 """
-
-RUN = """Run an experiment: a file, flags, or both.
-
-A TOML file and flags say the same things, and flags win:
-  coterie run
-  coterie run my.toml --rounds 100 --seeds 0-4 --out runs/x
-  coterie run --rule dechw --rule.theta 30 --topology ba --topology.m 3
-  coterie run --rule ./mine.py:Median --model mlp --model.sizes 64,32
-  coterie run --methods isolation,dechw
-
-What belongs to a part is written with a dot; naming a rule asks for that one method alone."""
-
-UP = """Run an experiment with a real peer for each node: processes of their own, real sockets, keys, mutual TLS.
-
-Settings are those of `coterie run`, and so are the records and tables:
-  coterie up my.toml --peers 8
-  coterie up --peers 8 --rule dechw --rounds 30 --engine.mode async --engine.discount 0.8
-
-Ctrl-C stops the peers; `coterie resume` goes on."""
 
 PEER = """Be a peer on a real network: one machine, its own data, and the neighbours it knows.
 
@@ -81,8 +54,6 @@ THEORY = """Hold the bounds of theory beside the gap to the optimum, round by ro
 Settings are those of `coterie run`:
   coterie theory my.toml --methods continuous-ring,star"""
 
-FOLDERS = Parameter(help="run directories", negative=())
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what the arguments say. 0: done; 2: the user can mend it; 130: interrupted."""
@@ -91,17 +62,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _call(tokens)
     except UnusedCliTokensError as error:
-        return _complain(f"unexpected argument {(error.unused_tokens or [''])[0]!r}. `coterie --help` tells more.")
+        return complain(f"unexpected argument {(error.unused_tokens or [''])[0]!r}. `coterie --help` tells more.")
     except (CycloptsError, CoterieError) as error:
-        return _complain(str(error))
+        return complain(str(error))
     except KeyboardInterrupt:
-        return _complain("interrupted", code=130)
+        return complain("interrupted", code=130)
     except BrokenPipeError:  # the reader has seen enough, as in `coterie list rules | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        return _complain(f"{error.strerror or error}{where}")
+        return complain(f"{error.strerror or error}{where}")
 
 
 def _call(tokens: list[str]) -> int:
@@ -122,11 +93,6 @@ def _call(tokens: list[str]) -> int:
         app.command(chosen, name=name, sort_key=place)
     app.command(_peer())
     return app([*command, *typed]) or 0
-
-
-def _complain(text: str, code: int = 2) -> int:
-    print(f"coterie: {CONTROLS.sub('�', ' '.join(text.split()))}", file=sys.stderr)
-    return code
 
 
 def _graph_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
@@ -159,148 +125,6 @@ def _show_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
     return show_command(tokens, show)
 
 
-def _run_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
-    return _running(tokens, RUN)
-
-
-def _up_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
-    """`run` with real peers: the engine is said, and nodes are called peers."""
-    if any(token.partition("=")[0] == "--engine" for token in tokens):
-        raise ConfigError("coterie up runs real peers", cure="For another engine use `coterie run --engine NAME`.")
-    return _running(["--engine", "peer", *(re.sub(r"^--peers(?==|$)", "--nodes", token) for token in tokens)], UP)
-
-
-def _running(tokens: list[str], about: str) -> tuple[Callable[..., int], list[str]]:
-    from coterie.app import flags, plan
-    from coterie.config.layers import layered
-
-    tokens = [re.sub(r"^--method(?==|$)", "--methods", token) for token in tokens]
-    known, base = flags.run_flags(tokens)
-    where = "folder of the run (else a fresh one in runs)"
-    known.insert(len(flags.OFTEN), flags.Flag("--out", ("out",), str, None, where, flags.EVERYDAY, "FOLDER"))
-    typed = flags.joined(tokens, known)
-    flags.check(typed, known)
-
-    def run(file: str | None = None, **given: Any) -> int:
-        settings = flags.settings(known, given, base)
-        folder = settings.pop("out", None)
-        experiment = layered(Path(file) if file else None, settings)
-        if folder is None:
-            named = next(iter(experiment.resolved)) if "rule" in settings and not experiment.methods else "default"
-            folder = _fresh(Path(file).stem if file else named)
-        from coterie.runs import runner
-
-        plan.print_plan(experiment)
-        return _watch(Path(folder), experiment, lambda observers: runner.run(experiment, folder, observers).records)
-
-    file = flags.positional("file", "a TOML file with settings (else the default experiment)", None)
-    return flags.command(run, about, [file], known), typed
-
-
-def _fresh(name: str) -> Path:
-    """The next free folder `runs/NAME-NUMBER`."""
-    name = re.sub(r"[^\w.-]+", "-", name)
-    taken = [int(n) for p in Path("runs").glob(f"{name}-*") if (n := p.name.removeprefix(f"{name}-")).isdigit()]
-    return Path("runs") / f"{name}-{max(taken, default=0) + 1}"
-
-
-def _watch(folder: Path, experiment: "Configuration", go: "Callable[[Sequence[Observer]], pl.DataFrame]") -> int:
-    """Show a run while it goes on, and its results when it is done."""
-    from coterie.app.progress import observers
-    from coterie.config.slots import as_table
-    from coterie.runs.runner import Interrupted
-
-    screen = console()
-    try:
-        frame = go(observers(screen, str(folder), as_table(experiment.engine)["name"]))
-    except Interrupted as error:
-        return _complain(str(error), code=130)
-    return _finish(screen, frame, folder)
-
-
-def _finish(screen: Console, frame: "pl.DataFrame", folder: Path) -> int:
-    from coterie import files, records
-    from coterie.report.page import write_report
-    from coterie.report.statistics import summary
-    from coterie.report.tables import render
-
-    screen.print(render(summary(frame), width=screen.width))
-    with files.disk(folder):
-        configuration = records.configuration_text(folder)
-        measures = measures_of([folder])
-        environment = records.environment(folder)
-        report = write_report(frame, folder, folder.name, configuration, environment, measures=measures)
-    plots = [p.name for p in sorted(folder.glob("*.png"))]
-    written: dict[str, object] = {"report": report, "plots": f"{folder}/{{{','.join(plots)}}}"}
-    tables = {"records": folder / "records.parquet"} | (
-        {} if measures is None else {"measures": folder / records.MEASURED}
-    )
-    print_paths(written | tables)
-    return 0
-
-
-def resume(folder: Annotated[str, Parameter(help="a run directory, such as runs/default-1")], /) -> int:
-    """Go on with a run that was interrupted."""
-    from coterie import records
-    from coterie.runs import runner
-
-    return _watch(
-        Path(folder), records.configuration(folder), lambda observers: runner.resume(folder, observers).records
-    )
-
-
-def compare(folder: Annotated[str, Parameter(help="a run directory")], /, *more: Annotated[str, FOLDERS]) -> int:
-    """One table over several runs."""
-    from coterie.report.statistics import summary
-    from coterie.report.tables import render
-
-    screen = console()
-    screen.print(render(summary(several([folder, *more])), width=screen.width))
-    return 0
-
-
-def plot(
-    folder: Annotated[str, Parameter(help="a run directory")],
-    /,
-    *more: Annotated[str, FOLDERS],
-    out: Annotated[str | None, Parameter(help="folder for the figures (else that of the run, or plots)")] = None,
-) -> int:
-    """Draw the figures of one run, or of several together."""
-    from coterie.files import disk
-    from coterie.report.curves import plot_all
-    from coterie.report.measures import plot_measures
-
-    frame = several([folder, *more])
-    where = Path(out or ("plots" if more else folder))
-    with disk(where, "Choose another --out."):
-        where.mkdir(parents=True, exist_ok=True)
-        written = plot_all(frame, where)
-        if (measures := measures_of([folder, *more])) is not None:
-            written += plot_measures(measures, where)
-    print_paths({path.stem.replace("_", " "): path for path in written})
-    return 0
-
-
-def export(
-    folder: Annotated[str, Parameter(help="a run directory, such as runs/default-1")],
-    file: Annotated[str, Parameter(help="where to write it, such as model.safetensors")],
-    /,
-    *,
-    method: Annotated[str | None, Parameter(help="which method, if there are several")] = None,
-    seed: Annotated[int | None, Parameter(help="which seed, if there are several")] = None,
-    node: Annotated[int, Parameter(help="whose model")] = 0,
-    peak: Annotated[bool, Parameter(help="the peak that a lesson kept beside the last model", negative=())] = False,
-    build: Annotated[bool, Parameter(help="run the model's own part, if that takes it", negative=())] = False,
-) -> int:
-    """Write a trained model of a run as named tensors, for PyTorch without Coterie."""
-    from coterie.runs.run import Run
-
-    model = Run.open(folder).models(method, seed)[node]
-    said = (model.peak if peak else model).export(Path(file), build)
-    print_paths({"model": file, "is": said["model"], "of": f"{said['method']}, seed {said['seed']}, node {node}"})
-    return 0
-
-
 def list_parts(
     room: Annotated[str | None, Parameter(help="rules, topologies, partitions, …; all rooms if left out")] = None, /
 ) -> int:
@@ -323,23 +147,6 @@ def show(
     return 0
 
 
-def collect(
-    home: Annotated[str, Parameter(help="a peer's folder, or a copy of it")],
-    /,
-    *more: Annotated[str, Parameter(help="more peers' folders", negative=())],
-    out: Annotated[str, Parameter(help="folder for the run that they make together")],
-) -> int:
-    """Bring the records of peers together as one run."""
-
-    from coterie.peers import deployment
-
-    frame, unfinished = deployment.collect([Path(f) for f in (home, *more)], Path(out))
-    code = _finish(console(), frame, Path(out))
-    for name, end in unfinished.items():
-        print(f"{name} has not finished: its records end with round {end}.")
-    return code
-
-
 def _peer() -> App:
     """The commands of a single peer."""
     from coterie.app import peer_commands, peer_status
@@ -360,8 +167,8 @@ def _peer() -> App:
 
 
 FLAGGED = {
-    "run": _run_command,
-    "up": _up_command,
+    "run": run_command,
+    "up": up_command,
     "show": _show_command,
     "graph": _graph_command,
     "partition": _partition_command,

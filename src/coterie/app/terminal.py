@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -50,3 +51,9 @@ def print_paths(paths: Mapping[str, Any]) -> None:
     out, width = console(), max(map(len, paths), default=0)
     for name, path in paths.items():
         out.print(Text(f"{name:<{width}}  ", style="dim") + Text(str(path), style="default"), soft_wrap=True)
+
+
+def complain(text: str, code: int = 2) -> int:
+    """Tell on one line what went wrong, and give the exit code."""
+    print(f"coterie: {CONTROLS.sub('�', ' '.join(text.split()))}", file=sys.stderr)
+    return code

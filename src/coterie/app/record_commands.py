@@ -1,0 +1,63 @@
+"""Commands that read the folders of runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from coterie.app.several import measures_of, several
+from coterie.app.terminal import console, print_paths
+
+FOLDERS = Parameter(help="run directories", negative=())
+
+
+def compare(folder: Annotated[str, Parameter(help="a run directory")], /, *more: Annotated[str, FOLDERS]) -> int:
+    """One table over several runs."""
+    from coterie.report.statistics import summary
+    from coterie.report.tables import render
+
+    screen = console()
+    screen.print(render(summary(several([folder, *more])), width=screen.width))
+    return 0
+
+
+def plot(
+    folder: Annotated[str, Parameter(help="a run directory")],
+    /,
+    *more: Annotated[str, FOLDERS],
+    out: Annotated[str | None, Parameter(help="folder for the figures (else that of the run, or plots)")] = None,
+) -> int:
+    """Draw the figures of one run, or of several together."""
+    from coterie.files import disk
+    from coterie.report.curves import plot_all
+    from coterie.report.measures import plot_measures
+
+    frame = several([folder, *more])
+    where = Path(out or ("plots" if more else folder))
+    with disk(where, "Choose another --out."):
+        where.mkdir(parents=True, exist_ok=True)
+        written = plot_all(frame, where)
+        if (measures := measures_of([folder, *more])) is not None:
+            written += plot_measures(measures, where)
+    print_paths({path.stem.replace("_", " "): path for path in written})
+    return 0
+
+
+def export(
+    folder: Annotated[str, Parameter(help="a run directory, such as runs/default-1")],
+    file: Annotated[str, Parameter(help="where to write it, such as model.safetensors")],
+    /,
+    *,
+    method: Annotated[str | None, Parameter(help="which method, if there are several")] = None,
+    seed: Annotated[int | None, Parameter(help="which seed, if there are several")] = None,
+    node: Annotated[int, Parameter(help="whose model")] = 0,
+    peak: Annotated[bool, Parameter(help="the peak that a lesson kept beside the last model", negative=())] = False,
+    build: Annotated[bool, Parameter(help="run the model's own part, if that takes it", negative=())] = False,
+) -> int:
+    """Write a trained model of a run as named tensors, for PyTorch without Coterie."""
+    from coterie.runs.run import Run
+
+    model = Run.open(folder).models(method, seed)[node]
+    said = (model.peak if peak else model).export(Path(file), build)
+    print_paths({"model": file, "is": said["model"], "of": f"{said['method']}, seed {said['seed']}, node {node}"})
+    return 0

@@ -1,0 +1,145 @@
+"""Commands that start a run, go on with one, or bring one together."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from coterie.app.several import measures_of
+from coterie.app.terminal import complain, console, print_paths
+from coterie.errors import ConfigError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from coterie.config.configuration import Configuration
+    from coterie.records import Observer
+
+RUN = """Run an experiment: a file, flags, or both.
+
+A TOML file and flags say the same things, and flags win:
+  coterie run
+  coterie run my.toml --rounds 100 --seeds 0-4 --out runs/x
+  coterie run --rule dechw --rule.theta 30 --topology ba --topology.m 3
+  coterie run --rule ./mine.py:Median --model mlp --model.sizes 64,32
+  coterie run --methods isolation,dechw
+
+What belongs to a part is written with a dot; naming a rule asks for that one method alone."""
+
+UP = """Run an experiment with a real peer for each node: processes of their own, real sockets, keys, mutual TLS.
+
+Settings are those of `coterie run`, and so are the records and tables:
+  coterie up my.toml --peers 8
+  coterie up --peers 8 --rule dechw --rounds 30 --engine.mode async --engine.discount 0.8
+
+Ctrl-C stops the peers; `coterie resume` goes on."""
+
+
+def run_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
+    return _running(tokens, RUN)
+
+
+def up_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
+    """`run` with real peers: the engine is said, and nodes are called peers."""
+    if any(token.partition("=")[0] == "--engine" for token in tokens):
+        raise ConfigError("coterie up runs real peers", cure="For another engine use `coterie run --engine NAME`.")
+    return _running(["--engine", "peer", *(re.sub(r"^--peers(?==|$)", "--nodes", token) for token in tokens)], UP)
+
+
+def _running(tokens: list[str], about: str) -> tuple[Callable[..., int], list[str]]:
+    from coterie.app import flags, plan
+    from coterie.config.layers import layered
+
+    tokens = [re.sub(r"^--method(?==|$)", "--methods", token) for token in tokens]
+    known, base = flags.run_flags(tokens)
+    where = "folder of the run (else a fresh one in runs)"
+    known.insert(len(flags.OFTEN), flags.Flag("--out", ("out",), str, None, where, flags.EVERYDAY, "FOLDER"))
+    typed = flags.joined(tokens, known)
+    flags.check(typed, known)
+
+    def run(file: str | None = None, **given: Any) -> int:
+        settings = flags.settings(known, given, base)
+        folder = settings.pop("out", None)
+        experiment = layered(Path(file) if file else None, settings)
+        if folder is None:
+            named = next(iter(experiment.resolved)) if "rule" in settings and not experiment.methods else "default"
+            folder = _fresh(Path(file).stem if file else named)
+        from coterie.runs import runner
+
+        plan.print_plan(experiment)
+        return _watch(Path(folder), experiment, lambda observers: runner.run(experiment, folder, observers).records)
+
+    file = flags.positional("file", "a TOML file with settings (else the default experiment)", None)
+    return flags.command(run, about, [file], known), typed
+
+
+def _fresh(name: str) -> Path:
+    """The next free folder `runs/NAME-NUMBER`."""
+    name = re.sub(r"[^\w.-]+", "-", name)
+    taken = [int(n) for p in Path("runs").glob(f"{name}-*") if (n := p.name.removeprefix(f"{name}-")).isdigit()]
+    return Path("runs") / f"{name}-{max(taken, default=0) + 1}"
+
+
+def _watch(folder: Path, experiment: "Configuration", go: "Callable[[Sequence[Observer]], pl.DataFrame]") -> int:
+    """Show a run while it goes on, and its results when it is done."""
+    from coterie.app.progress import observers
+    from coterie.config.slots import as_table
+    from coterie.runs.runner import Interrupted
+
+    screen = console()
+    try:
+        frame = go(observers(screen, str(folder), as_table(experiment.engine)["name"]))
+    except Interrupted as error:
+        return complain(str(error), code=130)
+    return _finish(screen, frame, folder)
+
+
+def _finish(screen: Console, frame: "pl.DataFrame", folder: Path) -> int:
+    from coterie import files, records
+    from coterie.report.page import write_report
+    from coterie.report.statistics import summary
+    from coterie.report.tables import render
+
+    screen.print(render(summary(frame), width=screen.width))
+    with files.disk(folder):
+        configuration = records.configuration_text(folder)
+        measures = measures_of([folder])
+        environment = records.environment(folder)
+        report = write_report(frame, folder, folder.name, configuration, environment, measures=measures)
+    plots = [p.name for p in sorted(folder.glob("*.png"))]
+    written: dict[str, object] = {"report": report, "plots": f"{folder}/{{{','.join(plots)}}}"}
+    tables = {"records": folder / "records.parquet"} | (
+        {} if measures is None else {"measures": folder / records.MEASURED}
+    )
+    print_paths(written | tables)
+    return 0
+
+
+def resume(folder: Annotated[str, Parameter(help="a run directory, such as runs/default-1")], /) -> int:
+    """Go on with a run that was interrupted."""
+    from coterie import records
+    from coterie.runs import runner
+
+    return _watch(
+        Path(folder), records.configuration(folder), lambda observers: runner.resume(folder, observers).records
+    )
+
+
+def collect(
+    home: Annotated[str, Parameter(help="a peer's folder, or a copy of it")],
+    /,
+    *more: Annotated[str, Parameter(help="more peers' folders", negative=())],
+    out: Annotated[str, Parameter(help="folder for the run that they make together")],
+) -> int:
+    """Bring the records of peers together as one run."""
+
+    from coterie.peers import deployment
+
+    frame, unfinished = deployment.collect([Path(f) for f in (home, *more)], Path(out))
+    code = _finish(console(), frame, Path(out))
+    for name, end in unfinished.items():
+        print(f"{name} has not finished: its records end with round {end}.")
+    return code
