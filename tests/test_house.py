@@ -166,6 +166,29 @@ def test_files_are_short() -> None:
     assert {name: count for name, count in lines.items() if count > 400} == {}
 
 
+def test_lines_of_the_design_wrap() -> None:
+    prose = re.sub(r"^```.*?^```$", "", PAGE, flags=re.S | re.M).splitlines()
+    assert [line for line in prose if len(line) > 120 and not line.startswith("|")] == []
+
+
+def public_names(path: Path) -> Iterator[tuple[str, str]]:
+    """The classes and types that a file gives a name to, each with its definition; parts are named by their files."""
+    part = path.stem.replace("_", "")
+    for node in ast.parse(path.read_text("utf-8")).body:
+        match node:
+            case ast.ClassDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
+                if name[0].isupper() and not name.isupper() and name.lower() != part:
+                    yield name, ast.unparse(node)
+
+
+def test_a_name_means_one_thing() -> None:
+    meanings: dict[str, dict[str, str]] = {}
+    for path in FILES:
+        for name, definition in public_names(path):
+            meanings.setdefault(name, {}).setdefault(definition, str(path.relative_to(SOURCE)))
+    assert {name: [*found.values()] for name, found in meanings.items() if len(found) > 1} == {}
+
+
 def test_few_types_are_ignored() -> None:
     ignored = {str(p.relative_to(SOURCE)): p.read_text("utf-8").count("type: ignore") for p in FILES}
     assert ignored["config/build.py"] == 0

@@ -14,7 +14,7 @@ from coterie.errors import ConfigError, DataError
 from coterie.node.node import trainers
 from coterie.node.training import RowData, StackData
 from coterie.peers.checkpoint import CHECKPOINT
-from coterie.records.models import Models
+from coterie.records.models import NodeModels
 from coterie.runs import runner
 from coterie.runs.experiment import Experiment
 from driving import agree, drive, job
@@ -148,7 +148,7 @@ def test_a_peers_model_comes_out_as_a_module(world: str, tmp_path: Path) -> None
     settings = {"nodes": 2, "rounds": 1, "batches": 1, "topology": "complete", **WORLDS[world]}
     given = peer_configs(Experiment(**settings), tmp_path)
     run(together(given))
-    samples, (model,) = given[1].job.samples, Models.read(given[1].folder / CHECKPOINT).values()
+    samples, (model,) = given[1].job.samples, NodeModels.read(given[1].folder / CHECKPOINT).values()
     x, y = samples.inputs(torch.arange(5), test=True), samples.targets(torch.arange(5), test=True)
     assert model.module()(x).shape[: y.dim()] == y.shape
 

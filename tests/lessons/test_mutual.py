@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from coterie.contract import Layout
-from coterie.lessons import Classroom, Home, Lesson, Losses, Pupil
+from coterie.lessons import Classroom, Homecoming, Lesson, Losses, Pupil
 from coterie.lessons.corrected import Corrected
 from coterie.lessons.def_kt import DefKT
 from coterie.lessons.mutual import Mutual
@@ -183,7 +183,7 @@ class TestPeaks:
         notes: dict[str, Tensor] = {}
         found = []
         for turn in turns:
-            lesson.home(Home(torch.tensor([float(turn)]), notes, turn, 100))
+            lesson.home(Homecoming(torch.tensor([float(turn)]), notes, turn, 100))
             found.append(int(notes["peak"]))
         return found
 
@@ -202,7 +202,7 @@ class TestPeaks:
 
     def test_a_copy_is_kept(self) -> None:
         row, notes = torch.ones(1), dict[str, Tensor]()
-        Mutual().home(Home(row, notes, 0, 100))
+        Mutual().home(Homecoming(row, notes, 0, 100))
         row += 1
         assert float(notes["peak"]) == 1
 

@@ -11,7 +11,7 @@ import pytest
 from calling import Caller, listening
 from coterie.net import places, reception
 from coterie.net.contacts import SERVICE
-from coterie.net.places import Place, Rest
+from coterie.net.places import Rest, StagingPlace
 from coterie.net.reception import STAGED
 from coterie.net.wire_pb2 import Receipt
 from coterie.peers.runtime import PeerRuntime
@@ -102,16 +102,16 @@ def test_a_place_that_was_waited_for_in_vain_is_not_lost() -> None:
         shared, own = asyncio.Semaphore(1), asyncio.Lock()
 
         async def stay() -> None:
-            async with Place(shared, own):
+            async with StagingPlace(shared, own):
                 await asyncio.Event().wait()
 
         holder = asyncio.create_task(stay())
         await until(own.locked)
-        others = [asyncio.create_task(stay()), asyncio.create_task(Place(shared, asyncio.Lock()).__aenter__())]
+        others = [asyncio.create_task(stay()), asyncio.create_task(StagingPlace(shared, asyncio.Lock()).__aenter__())]
         await asyncio.sleep(0)
         await cancelled([*others, holder])
         assert not own.locked()
-        async with Place(shared, own):
+        async with StagingPlace(shared, own):
             assert own.locked()
 
     run(scene(), 30)

@@ -9,8 +9,7 @@ from rich.text import Text
 
 from coterie.app.watch import PeersTable
 from coterie.records import Event, Observer
-
-Job = tuple[str, int]
+from coterie.records.journal import JobKey
 
 
 def observers(console: Console, where: str, engine: str = "local") -> list[Observer]:
@@ -32,7 +31,7 @@ class Bars:
 
     def __init__(self, console: Console, where: str) -> None:
         self.where, self.bars = where, _bars(console)
-        self.done: dict[Job, int] = {}
+        self.done: dict[JobKey, int] = {}
         self.reached = ""
         self.whole, self.present = TaskID(0), TaskID(0)
 
@@ -60,7 +59,7 @@ class Bars:
         self.present = self.bars.add_task("preparing", total=None, said="")
         self.bars.start()
 
-    def _begin_job(self, event: Event, job: Job) -> None:
+    def _begin_job(self, event: Event, job: JobKey) -> None:
         self.reached = ""
         self.rounds[job] = self.total = event["rounds"]
         said = f"{job[0]}, seed {job[1]}"
@@ -70,7 +69,7 @@ class Bars:
             self.bars.reset(self.whole, completed=sum(self.done.values()) + event["round"])
         self._progress(job, event["round"])
 
-    def _progress(self, job: Job, round: int) -> None:
+    def _progress(self, job: JobKey, round: int) -> None:
         self.done[job] = round
         self.bars.update(self.present, completed=round, said=f"round {round} of {self.total}{self.reached}")
         finished = sum(r >= self.rounds[job] for job, r in self.done.items())
@@ -101,7 +100,7 @@ class Lines:
         elif event.name == "end" and event.job:
             self._end(event, event.job)
 
-    def _end(self, event: Event, job: Job) -> None:
+    def _end(self, event: Event, job: JobKey) -> None:
         if event["how"] == "done":
             self.finished += 1
             took = f"{time.monotonic() - self.started:.1f} s"

@@ -12,9 +12,9 @@ from coterie.errors import ConfigError
 from coterie.randomness import generator
 
 Grid = NDArray[np.float64]
-Shape = Callable[[Grid, Grid], NDArray[np.bool_]]
+Outline = Callable[[Grid, Grid], NDArray[np.bool_]]
 
-SHAPES: dict[str, Shape] = {
+SHAPES: dict[str, Outline] = {
     "rows": lambda x, y: np.sin(2.5 * np.pi * y) > 0,
     "columns": lambda x, y: np.sin(2.5 * np.pi * x) > 0,
     "slopes": lambda x, y: np.sin(2 * np.pi * (x + y)) > 0,

@@ -9,7 +9,7 @@ from coterie.job import PLAIN, Indices, Roster
 from coterie.node.cost import TRAINING
 from coterie.node.training import Turns
 
-Part = tuple[int, Indices]
+GroupRows = tuple[int, Indices]
 """An architecture, and some of its rows."""
 
 
@@ -33,16 +33,16 @@ class Dealer:
             for g in np.unique(self.group_of[who])
         ]
 
-    def to_train(self, nodes: list[int], turns: Turns) -> list[list[Part]]:
+    def to_train(self, nodes: list[int], turns: Turns) -> list[list[GroupRows]]:
         """Rows for each worker: whole chunks, the long ones first, always to the worker with the least to do."""
         return self._deal(nodes, lambda node: self.roster.steps(node, turns.get(node, PLAIN)))
 
-    def to_score(self, nodes: list[int]) -> list[list[Part]]:
+    def to_score(self, nodes: list[int]) -> list[list[GroupRows]]:
         """Rows for each worker, of which those of one architecture all take equally long."""
         return self._deal(nodes, lambda node: 1)
 
-    def _deal(self, nodes: list[int], steps: Callable[[int], int]) -> list[list[Part]]:
-        chunks: list[tuple[float, Part]] = []
+    def _deal(self, nodes: list[int], steps: Callable[[int], int]) -> list[list[GroupRows]]:
+        chunks: list[tuple[float, GroupRows]] = []
         for g, _, rows in self.by_group(nodes):
             long = np.array([steps(int(n)) for n in self.roster.groups[g][rows]])
             order = np.argsort(-long, kind="stable")
@@ -57,11 +57,11 @@ class Dealer:
             dealt[worker].setdefault(g, []).append(rows)
         return [[(g, np.concatenate(rows)) for g, rows in sorted(some.items())] for some in dealt]
 
-    def parts(self, nodes: Indices) -> list[Part]:
+    def parts(self, nodes: Indices) -> list[GroupRows]:
         """The rows of some nodes."""
         return [(g, rows) for g, _, rows in self.by_group(nodes.tolist())]
 
-    def nodes(self, parts: list[Part]) -> Indices:
+    def nodes(self, parts: list[GroupRows]) -> Indices:
         """The nodes of some rows, in their order."""
         return np.concatenate([*(self.roster.groups[g][rows] for g, rows in parts), np.empty(0, np.int64)])
 

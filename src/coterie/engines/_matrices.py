@@ -11,7 +11,7 @@ from torch import Tensor
 
 from coterie.contract import Layout
 from coterie.engines._groups import Group, Mode
-from coterie.engines._worker import Arrays, Page, packed
+from coterie.engines._worker import PackedFields, PackedMessage, packed
 from coterie.engines._workers import Workers
 from coterie.errors import during
 from coterie.initialisers import Origin
@@ -20,7 +20,7 @@ from coterie.node.architecture import Architecture, architectures
 from coterie.node.bundles import NUMBER, Bundle
 from coterie.node.cost import cost
 from coterie.node.description import Description
-from coterie.node.snapshot import Rows
+from coterie.node.snapshot import KeptRows
 
 
 class Models(ABC):
@@ -48,7 +48,7 @@ class Models(ABC):
         """What these rows say, a message each: the rule's, or the bare `model`; None if there is nothing to say."""
 
     @abstractmethod
-    def bundle(self, g: int, nodes: Indices, fields: dict[str, Tensor] | Arrays) -> Bundle:
+    def bundle(self, g: int, nodes: Indices, fields: dict[str, Tensor] | PackedFields) -> Bundle:
         """What workers made of models of an architecture, a message for each of these nodes, as a bundle."""
 
     @abstractmethod
@@ -56,7 +56,7 @@ class Models(ABC):
         """One bundle of several of the same architecture, with the rows of one after those of the other."""
 
     @abstractmethod
-    def page(self, bundle: Bundle, row: int) -> Page:
+    def pack(self, bundle: Bundle, row: int) -> PackedMessage:
         """One message of a bundle, for a worker that may keep it."""
 
     @abstractmethod
@@ -80,11 +80,11 @@ class Models(ABC):
         """How far the rows are apart in each column, as the workers measured it last."""
 
     @abstractmethod
-    def rows(self) -> dict[int, Rows]:
+    def rows(self) -> dict[int, KeptRows]:
         """The present state of all rows, by architecture; it may be live."""
 
     @abstractmethod
-    def restore(self, rows: dict[int, Rows]) -> None:
+    def restore(self, rows: dict[int, KeptRows]) -> None:
         """Go back to a former state of all rows."""
 
 
@@ -173,7 +173,7 @@ class Matrices(Models):
             fields["buffers"] = "buffers" if everyone else group.matrix[torch.as_tensor(rows), width:]
         return Bundle(g, fields, me.size.cpu().numpy(), self._round, refused)
 
-    def bundle(self, g: int, nodes: Indices, fields: dict[str, Tensor] | Arrays) -> Bundle:
+    def bundle(self, g: int, nodes: Indices, fields: dict[str, Tensor] | PackedFields) -> Bundle:
         tensors = {name: torch.atleast_2d(torch.as_tensor(f)).to(self.device) for name, f in fields.items()}
         sizes = self.job.roster.sizes(nodes).numpy()
         return Bundle(g, tensors, sizes, self._round, _not_finite(list(tensors.values())))
@@ -183,7 +183,7 @@ class Matrices(Models):
         sizes = np.concatenate([b.sizes for b in bundles])
         return Bundle(bundles[0].group, fields, sizes, self._round, np.empty(0, np.int64))
 
-    def page(self, bundle: Bundle, row: int) -> Page:
+    def pack(self, bundle: Bundle, row: int) -> PackedMessage:
         fields = {name: self._field(bundle, name)[row] for name in bundle.fields}
         if bundle.aliases:
             fields = {name: field.clone() for name, field in fields.items()}
@@ -224,13 +224,13 @@ class Matrices(Models):
         assert apart is not None
         return apart
 
-    def rows(self) -> dict[int, Rows]:
+    def rows(self) -> dict[int, KeptRows]:
         return {
-            g: Rows(nodes, group.matrix, group.integers, group.state, group.optimiser_state)
+            g: KeptRows(nodes, group.matrix, group.integers, group.state, group.optimiser_state)
             for g, (nodes, group) in enumerate(zip(self.job.roster.groups, self.groups, strict=True))
         }
 
-    def restore(self, rows: dict[int, Rows]) -> None:
+    def restore(self, rows: dict[int, KeptRows]) -> None:
         for g, group in enumerate(self.groups):
             group.matrix.copy_(rows[g].matrix)
             group.integers.copy_(rows[g].integers)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from coterie.engines._dealing import Dealer
 from coterie.engines._matrices import Models
 from coterie.engines._measuring import Measuring
-from coterie.engines._worker import AnswerTask, Arrays, Done, ExerciseTask, LessonTask, Page
+from coterie.engines._worker import AnswerTask, Done, ExerciseTask, LessonTask, PackedFields, PackedMessage
 from coterie.engines._workers import Doing, Workers
 from coterie.errors import noted
 from coterie.job import PLAIN, Indices, Job, Ledger, diverged, foreign
@@ -340,12 +340,12 @@ class Scheduler:
         return list(packets.values())
 
     def _teach(self, asked: Asked) -> list[dict[int, RowPacket]]:
-        pages: dict[tuple[int, int], Page] = {}
+        packed: dict[tuple[int, int], PackedMessage] = {}
         tasks: list[list[LessonTask]] = [[] for _ in range(self.workers.count)]
         for node, op in asked:
             heard = {}
             for sender, packet in op.heard.items():
-                heard[sender] = self.mail.bundles[packet.bundle].group, self._page(packet, pages)
+                heard[sender] = self.mail.bundles[packet.bundle].group, self._packed(packet, packed)
             tasks[self.dealer.server_of[node]].append(LessonTask(*self._row(node), op.lesson, op.turn, heard))
         doing = self._doing("the lesson of", self.dealer.served([n for n, _ in asked]))
         threads = max(1, self.workers.count // len(asked))
@@ -353,13 +353,13 @@ class Scheduler:
         return [self._taught(node, op, *next(done[self.dealer.server_of[node]])) for node, op in asked]
 
     def _taught(
-        self, node: int, op: Teach, taught: dict[int, Arrays], seconds: float, flops: int
+        self, node: int, op: Teach, taught: dict[int, PackedFields], seconds: float, flops: int
     ) -> dict[int, RowPacket]:
         self.ledger.add("train_seconds", np.array([node]), seconds)
         self.ledger.add("flops", np.array([node]), flops)
         return {pupil: self._packet(node, pupil, arrays) for pupil, arrays in taught.items()}
 
-    def _packet(self, node: int, whose: int, arrays: Arrays) -> RowPacket:
+    def _packet(self, node: int, whose: int, arrays: PackedFields) -> RowPacket:
         """What a node says alone; of its own, or in the name of a node that it taught."""
         bundle = self.models.bundle(self._row(whose)[0], np.array([whose]), arrays)
         return RowPacket(self.mail.add(bundle), 0, node)
@@ -367,10 +367,10 @@ class Scheduler:
     def _exercise(self, asked: Asked) -> list[dict[int, RowPacket]]:
         training = [n for n, op in asked if op.trains]
         self._protect_all(training)
-        pages: dict[tuple[int, int], Page] = {}  # one for all who heard it: it travels once
+        packed: dict[tuple[int, int], PackedMessage] = {}  # one for all who heard it: it travels once
         tasks: list[list[ExerciseTask]] = [[] for _ in range(self.workers.count)]
         for node, op in asked:
-            heard = {s: self._page(op.heard[s], pages) for s in op.heard or ()}
+            heard = {s: self._packed(op.heard[s], packed) for s in op.heard or ()}
             task = ExerciseTask(*self._row(node), op.name, heard, op.to.tolist(), op.trains)
             tasks[self.dealer.server_of[node]].append(task)
         doing = self._doing("an exercise of", self.dealer.served([n for n, _ in asked]))
@@ -380,11 +380,11 @@ class Scheduler:
             self._trained(np.array(training))
         return results
 
-    def _page(self, packet: RowPacket, pages: dict[tuple[int, int], Page]) -> Page:
+    def _packed(self, packet: RowPacket, packed: dict[tuple[int, int], PackedMessage]) -> PackedMessage:
         place = packet.bundle, packet.row
-        if place not in pages:
-            pages[place] = self.models.page(self.mail.bundles[packet.bundle], packet.row)
-        return pages[place]
+        if place not in packed:
+            packed[place] = self.models.pack(self.mail.bundles[packet.bundle], packet.row)
+        return packed[place]
 
     def _exercised(self, node: int, op: Exercise, done: Done) -> dict[int, RowPacket]:
         self.ledger.add("train_seconds", np.array([node]), done.seconds)

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from coterie.contract import Fields, Message, finite
-from coterie.engines._dealing import Part
+from coterie.engines._dealing import GroupRows
 from coterie.engines._gauge import Gauge
 from coterie.engines._groups import Group
 from coterie.errors import during
 from coterie.job import PLAIN, Indices, Roster, Samples
-from coterie.lessons import PEAK, Home, Lesson
+from coterie.lessons import PEAK, Homecoming, Lesson
 from coterie.metrics import Occasion, Values
 from coterie.node.architecture import architectures
 from coterie.node.bundles import Bundle
@@ -41,11 +41,11 @@ def shared(tensor: Tensor) -> Tensor:
     return tensor.share_memory_() if tensor.device.type == "cpu" else tensor
 
 
-Arrays = dict[str, np.ndarray]
+PackedFields = dict[str, np.ndarray]
 """Fields on their way to another process: tensors would take a file descriptor each."""
 
 
-Page = tuple[Arrays, float, int]
+PackedMessage = tuple[PackedFields, float, int]
 """A message on its way to another process: fields, the sender's number of samples, and the round."""
 
 
@@ -56,7 +56,7 @@ class ExerciseTask:
     group: int
     row: int
     name: str
-    heard: dict[int, Page]
+    heard: dict[int, PackedMessage]
     to: list[int]
     trains: bool = False
 
@@ -70,11 +70,11 @@ class LessonTask:
     name: str
     """The protocol's field with the lesson."""
     turn: int
-    heard: dict[int, tuple[int, Page]]
+    heard: dict[int, tuple[int, PackedMessage]]
     """Whose models it was handed, each with the architecture's number."""
 
 
-class Trained(NamedTuple):
+class TrainingReport(NamedTuple):
     """What came of the training of some rows."""
 
     seconds: np.ndarray
@@ -89,7 +89,7 @@ class Trained(NamedTuple):
 class Done:
     """What came of an exercise."""
 
-    said: list[tuple[Arrays, list[int]]]
+    said: list[tuple[PackedFields, list[int]]]
     seconds: float
     batches: int
     flops: int
@@ -97,12 +97,12 @@ class Done:
     """Whether the node's parameters still are."""
 
 
-def packed(fields: Fields) -> Arrays:
+def packed(fields: Fields) -> PackedFields:
     """Fields as they travel between processes; nothing is copied on the CPU."""
     return {name: field.detach().cpu().numpy() for name, field in fields.items()}
 
 
-def unpacked(arrays: Arrays, device: str) -> Fields:
+def unpacked(arrays: PackedFields, device: str) -> Fields:
     """Fields that have arrived."""
     return {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
 
@@ -157,14 +157,14 @@ class Worker:
     def _during(self, operation: str, g: int, rows: Indices, round: int) -> contextlib.AbstractContextManager[None]:
         return during(operation, self.trainers[g].nodes[rows].tolist(), round)
 
-    def train(self, parts: list[Part], round: int, measures: tuple[str, ...], turns: Turns) -> Trained:
+    def train(self, parts: list[GroupRows], round: int, measures: tuple[str, ...], turns: Turns) -> TrainingReport:
         """Train these rows, noting what `measures` ask of training."""
         found = [self._train(g, rows, round, measures, turns) for g, rows in parts]
         arrays = [np.concatenate([NONE, *(one[i] for one in found)]) for i in range(3)]
         curves = {node: own for one in found for node, own in one.curves.items()}
-        return Trained(arrays[0], arrays[1].astype(np.int64), arrays[2].astype(np.bool_), curves)
+        return TrainingReport(arrays[0], arrays[1].astype(np.int64), arrays[2].astype(np.bool_), curves)
 
-    def _train(self, g: int, rows: Indices, round: int, measures: tuple[str, ...], turns: Turns) -> Trained:
+    def _train(self, g: int, rows: Indices, round: int, measures: tuple[str, ...], turns: Turns) -> TrainingReport:
         trainer = self.trainers[g]
         seconds: list[float] = []
         batches: list[int] = []
@@ -187,9 +187,11 @@ class Worker:
         sound = (
             trainer.matrix[torch.as_tensor(rows)].sum(1).isfinite() if len(rows) else torch.ones(0, dtype=torch.bool)
         )
-        return Trained(np.array(seconds), np.array(batches), sound.cpu().numpy(), curves.points if curves else {})
+        return TrainingReport(
+            np.array(seconds), np.array(batches), sound.cpu().numpy(), curves.points if curves else {}
+        )
 
-    def observe(self, parts: list[Part], round: int) -> None:
+    def observe(self, parts: list[GroupRows], round: int) -> None:
         """Let the rule look at these rows' data."""
         for g, rows in parts:
             stack, state = self.groups[g].mode.stack, self.groups[g].state
@@ -197,12 +199,12 @@ class Worker:
                 with self._during("observing the data of", g, chunk, round):
                     self.trainers[g].observe(self.rule, chunk, round, state, stack)
 
-    def score(self, parts: list[Part], occasion: Occasion, test: Indices) -> dict[str, Values]:
+    def score(self, parts: list[GroupRows], occasion: Occasion, test: Indices) -> dict[str, Values]:
         """Judge these rows on test samples, or on their own validation data."""
         found = [score(self.trainers[g], chunk, occasion, test) for g, rows in parts for chunk in self._chunks(g, rows)]
         return {name: np.concatenate([f[name] for f in found]) for name in found[0]} if found else {}
 
-    def score_peaks(self, parts: list[Part], test: Indices) -> tuple[Indices, dict[str, Values]]:
+    def score_peaks(self, parts: list[GroupRows], test: Indices) -> tuple[Indices, dict[str, Values]]:
         """Judge the models that these rows' nodes keep beside their own: whose they are, and what they are worth."""
         nodes, found = [], []
         for g, rows in parts:
@@ -218,13 +220,13 @@ class Worker:
     def _noted(self, trainer: Trainer, row: int) -> dict[str, Tensor]:
         return self.notes.setdefault(int(trainer.nodes[row]), {})
 
-    def home(self, parts: list[Part], lesson: str, turn: int) -> None:
+    def home(self, parts: list[GroupRows], lesson: str, turn: int) -> None:
         """Let a lesson keep what it wants of the models that have come home to these rows."""
         kept: Lesson = getattr(self.protocol, lesson)
         for g, rows in parts:
             trainer = self.trainers[g]
             for row in rows.tolist():
-                kept.home(Home(trainer.matrix[row], self._noted(trainer, row), turn, trainer.roster.rounds))
+                kept.home(Homecoming(trainer.matrix[row], self._noted(trainer, row), turn, trainer.roster.rounds))
 
     def merge(self, g: int, exchange: Exchange) -> None:
         """This process's part of a merge: some columns, or some rows."""
@@ -291,7 +293,9 @@ class Worker:
         seconds, flops = time.perf_counter() - start, student.flops if task.trains else 0
         return Done(said, seconds, student.batches, flops, finite(trainer.params[task.row]))
 
-    def teach(self, tasks: list[LessonTask], round: int, threads: int) -> list[tuple[dict[int, Arrays], float, int]]:
+    def teach(
+        self, tasks: list[LessonTask], round: int, threads: int
+    ) -> list[tuple[dict[int, PackedFields], float, int]]:
         """Give these lessons, one after the other: what each pupil goes home with, and what it cost.
 
         Costs are seconds and floating-point operations.
@@ -300,12 +304,12 @@ class Worker:
         """
         return [self._teach(task, round, threads) for task in tasks]
 
-    def _teach(self, task: LessonTask, round: int, threads: int) -> tuple[dict[int, Arrays], float, int]:
+    def _teach(self, task: LessonTask, round: int, threads: int) -> tuple[dict[int, PackedFields], float, int]:
         start, own = time.perf_counter(), self.trainers[task.group]
         node, device = int(own.nodes[task.row]), own.roster.device
         heard = {
-            sender: (self.trainers[group].architecture.signature, self._message(page, device))
-            for sender, (group, page) in task.heard.items()
+            sender: (self.trainers[group].architecture.signature, self._message(packed, device))
+            for sender, (group, packed) in task.heard.items()
         }
         school = replace(self.school, threads=threads)
         data = school.classroom(own, task.row, round, self.notes.setdefault(node, {}), task.turn)
@@ -314,15 +318,15 @@ class Worker:
         home = {p: packed(fields) for p, (_, fields) in taught.items()}
         return home, time.perf_counter() - start, school.spent(data, own.samples)
 
-    def _message(self, page: Page, device: str) -> Message:
-        fields, size, number = page
+    def _message(self, packed: PackedMessage, device: str) -> Message:
+        fields, size, number = packed
         return Message(unpacked(fields, device), torch.tensor([size], device=device), number)
 
-    def kept(self) -> dict[int, Arrays]:
+    def kept(self) -> dict[int, PackedFields]:
         """The notes of the nodes that are served here."""
         return {node: packed(notes) for node, notes in self.notes.items()}
 
-    def keep(self, notes: dict[int, Arrays]) -> None:
+    def keep(self, notes: dict[int, PackedFields]) -> None:
         """Take over what nodes noted before."""
         self.notes = {node: unpacked(arrays, self.trainers[0].roster.device) for node, arrays in notes.items()}
 

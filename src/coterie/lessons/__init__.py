@@ -75,7 +75,7 @@ class Classroom:
 
 
 @dataclass(frozen=True)
-class Home:
+class Homecoming:
     """A node's model as it comes home from a lesson, and what the node keeps beside it."""
 
     params: Tensor
@@ -105,7 +105,7 @@ class Lesson(ABC):
     def teach(self, pupils: dict[int, Pupil], data: Classroom) -> dict[int, Tensor]:
         """The parameters that each pupil goes home with; who is left out keeps its own."""
 
-    def home(self, home: Home) -> None:  # noqa: B027  most lessons keep nothing
+    def home(self, home: Homecoming) -> None:  # noqa: B027  most lessons keep nothing
         """What a node keeps of its model when that comes home: written into its notes."""
 
     def suits(self, layouts: Mapping[str, Layout]) -> None:  # noqa: B027  most lessons take any

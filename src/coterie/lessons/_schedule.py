@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-Shape = Literal["cycle", "half", "fixed", "falling"]
+ScheduleShape = Literal["cycle", "half", "fixed", "falling"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Schedule:
     printed, while the figures begin low
     """
 
-    shape: Shape
+    shape: ScheduleShape
     low: float
     high: float
     period: int

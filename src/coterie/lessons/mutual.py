@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from coterie.lessons import PEAK, Classroom, Home, Lesson, Pupil
-from coterie.lessons._schedule import Schedule, Shape
+from coterie.lessons import PEAK, Classroom, Homecoming, Lesson, Pupil
+from coterie.lessons._schedule import Schedule, ScheduleShape
 
 TOLERANCE = 1e-6
 """By how much a weight may miss the one at which a model was kept and still count as equal."""
@@ -33,7 +33,7 @@ class Mutual(Lesson):
     """
 
     epochs: int = 10
-    schedule: Shape = "cycle"
+    schedule: ScheduleShape = "cycle"
     low: float = 0.0
     high: float = 0.9
     period: int = 10
@@ -102,7 +102,7 @@ class Mutual(Lesson):
             mixed = torch.einsum("nq,qbc->nbc", trust, answers)
         return -(mixed * logs).sum(-1).mean(-1)
 
-    def home(self, home: Home) -> None:
+    def home(self, home: Homecoming) -> None:
         alpha, kept = self._schedule.alpha(home.turn, home.rounds), home.notes.get(f"{PEAK} weight")
         if kept is None or home.turn <= self._schedule.first_peak:
             high = True

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from coterie.errors import ConfigError
 
 Norm = Literal["none", "batch", "layer"]
-Place = Literal["convolution", "pool"]
+NormPlace = Literal["convolution", "pool"]
 
 
 def dense(sizes: Sequence[int], *, dropout: float = 0.0) -> list[nn.Module]:
@@ -35,7 +35,7 @@ def convolutions(
     kernel: int,
     padding: int = 0,
     norm: Norm = "none",
-    norm_after: Place = "convolution",
+    norm_after: NormPlace = "convolution",
 ) -> tuple[list[nn.Module], int]:
     """Convolutions with ReLU, one for each number of channels, with a 2×2 max-pool at each "pool"; and what they give.
 
@@ -43,8 +43,8 @@ def convolutions(
     layers.
     """
     depth, height, width = image(model, shape)
-    if norm_after not in get_args(Place):
-        raise ConfigError(f"{model}.norm_after", expected=" or ".join(get_args(Place)), got=norm_after)
+    if norm_after not in get_args(NormPlace):
+        raise ConfigError(f"{model}.norm_after", expected=" or ".join(get_args(NormPlace)), got=norm_after)
     if kernel < 1 or padding < 0 or any(c != "pool" and c < 1 for c in channels):
         expected = "channels and kernel of at least 1, padding of at least 0"
         raise ConfigError(f"model {model!r}", expected=expected, got=f"{list(channels)}, {kernel} and {padding}")

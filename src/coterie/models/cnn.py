@@ -2,7 +2,7 @@ from typing import Literal
 
 from torch import nn
 
-from coterie.models._layers import Norm, Place, convolutions, dense
+from coterie.models._layers import Norm, NormPlace, convolutions, dense
 
 
 def cnn(
@@ -14,7 +14,7 @@ def cnn(
     hidden: tuple[int, ...] = (),
     padding: int | None = None,
     norm: Norm = "none",
-    norm_after: Place = "convolution",
+    norm_after: NormPlace = "convolution",
 ) -> nn.Module:
     """A convolutional net: convolution, ReLU and 2×2 max-pool for each number of channels, then dense layers.
 

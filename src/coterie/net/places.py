@@ -9,7 +9,7 @@ PATIENCE = 3.0
 """Seconds that a message may keep us waiting for its parts, all in all, before its place goes to another."""
 
 
-class Place:
+class StagingPlace:
     """One of the shared places, of which each neighbour has one at most; given back at the end, or to the more lively.
 
     Whoever has lost its place goes on without: it is slow, and there are no more of these than neighbours have streams.
@@ -21,7 +21,7 @@ class Place:
         self._idle, self._since = 0.0, 0.0
         """Seconds of waiting so far, and when that of the present began, if there is one."""
 
-    async def __aenter__(self) -> "Place":
+    async def __aenter__(self) -> "StagingPlace":
         async with contextlib.AsyncExitStack() as safe:
             await safe.enter_async_context(self._own)
             await self._shared.acquire()

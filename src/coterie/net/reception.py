@@ -16,7 +16,7 @@ from coterie.net import descriptors
 from coterie.net.agreement import PHASE, disagreement
 from coterie.net.contacts import ALIVE, SERVICE, SLOWEST, STALL, Contacts, Link
 from coterie.net.events import happens
-from coterie.net.places import Place
+from coterie.net.places import StagingPlace
 from coterie.net.tls import caller, server_credentials
 from coterie.net.wire import CHUNK, Expected, Receiver
 from coterie.net.wire_pb2 import Header, Hello, Receipt
@@ -182,7 +182,7 @@ class Reception:
         if header.round > self.contacts.pace.neighbours[link.number].round:  # what is offered again may be older
             self.contacts.progress(link, header.round, finished=False)
         part = await _part(read) if header.bytes else grpc.aio.EOF  # who promises and sends nothing has no place
-        async with Place(self._slots, link.place) as place:
+        async with StagingPlace(self._slots, link.place) as place:
             await _drain(receiver, part, read, place)
             link.rest.end()
             small = header.bytes <= SMALL
@@ -216,7 +216,7 @@ async def _part(read: Read) -> Any:
         raise Refused("slow", f"nothing for {STALL:g} s") from None
 
 
-async def _drain(receiver: Receiver, part: Any, read: Read, place: Place) -> None:
+async def _drain(receiver: Receiver, part: Any, read: Read, place: StagingPlace) -> None:
     """Take a message from its first part on; one that stands still, or is too slow on the whole, is cut."""
     clock, came, size = asyncio.get_running_loop().time, 0, receiver.header.bytes
     start = latest = clock()

@@ -17,7 +17,7 @@ from coterie.errors import PeerError
 from coterie.net import web
 from coterie.net.logs import clean
 
-State = Literal["waiting", "training", "exchanging", "away", "finished", "stopped"]
+Activity = Literal["waiting", "training", "exchanging", "away", "finished", "stopped"]
 
 FILE = "status.json"
 ERRORS = 20
@@ -61,7 +61,7 @@ class Status:
     seed: int = 0
     round: int = 0
     rounds: int = 0
-    state: State = "waiting"
+    state: Activity = "waiting"
     accuracy: float | None = None  # the latest on the test samples, if models are judged by it
     metric: str = "accuracy"  # by which models are judged first
     score: float | None = None  # its latest value on the test samples
@@ -115,7 +115,7 @@ def metrics(status: Status) -> str:
 def _families(status: Status) -> Iterator[tuple[str, str, list[Sample]]]:
     about = {"peer": status.name, "session": status.session, "method": status.method, "seed": status.seed}
     yield "info", "Who this peer is and what it runs.", [(about, 1)]
-    states: list[Sample] = [({"state": state}, int(state == status.state)) for state in get_args(State)]
+    states: list[Sample] = [({"state": state}, int(state == status.state)) for state in get_args(Activity)]
     yield "state", "1 for what the peer is doing, 0 for the rest.", states
     for name, help, value in (
         ("round", "The round the peer is in.", status.round),

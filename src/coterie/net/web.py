@@ -22,7 +22,7 @@ CROWD = 16
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """What goes back: a status, a media type, a text, and whether the text itself was asked for."""
 
     status: HTTPStatus
@@ -110,13 +110,13 @@ class Server:
                 raise _Refusal(HTTPStatus.SERVICE_UNAVAILABLE)
             answer = self._answer(*await _request(reader))
         except _Refusal as refusal:
-            answer = Answer(refusal.status)
+            answer = Response(refusal.status)
         writer.write(answer.encoded())
         await writer.drain()
         if answer.status >= 400 and not crowded:
             await _hear_out(reader, writer)
 
-    def _answer(self, method: str, target: str, hosts: list[str]) -> Answer:
+    def _answer(self, method: str, target: str, hosts: list[str]) -> Response:
         if len(hosts) != 1:
             raise _Refusal(HTTPStatus.BAD_REQUEST)
         # A page elsewhere may give its own name this machine's address, and so have a browser ask in its name.
@@ -131,7 +131,7 @@ class Server:
             media, text = page()
         except Exception as error:  # whatever is wrong with a page, the peer goes on
             raise _Refusal(HTTPStatus.INTERNAL_SERVER_ERROR) from error
-        return Answer(HTTPStatus.OK, media, text, with_text=method == "GET")
+        return Response(HTTPStatus.OK, media, text, with_text=method == "GET")
 
 
 async def serve(pages: Mapping[str, Page], host: str = "127.0.0.1", port: int = 0) -> Server:

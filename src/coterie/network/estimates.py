@@ -139,7 +139,7 @@ def scaling(family: Family, sizes: Sequence[int], *, draws: int = 4, seed: int =
 
 
 @dataclass(frozen=True)
-class Gossip:
+class GossipEstimates:
     """Every node's estimate of the gain after every round of gossip, and the exact gain."""
 
     estimates: Floats
@@ -158,7 +158,7 @@ class Gossip:
         return last if last < len(self.estimates) else None
 
 
-def gossip_push_sum(graph: Graph, rounds: int, *, loss: float = 0.0, seed: int = 0) -> Gossip:
+def gossip_push_sum(graph: Graph, rounds: int, *, loss: float = 0.0, seed: int = 0) -> GossipEstimates:
     """Averaging by push-sum: a node hands equal shares of its sums to itself and to all who hear it.
 
         gain = √n ⟨k+1⟩ / √⟨(k+1)²⟩
@@ -180,7 +180,7 @@ def gossip_push_sum(graph: Graph, rounds: int, *, loss: float = 0.0, seed: int =
         weight, first, second, mark = sums.T
         count = np.divide(weight, mark, out=np.full(graph.nodes, np.inf), where=mark > 0)
         estimates[round] = np.sqrt(count) * (first / weight) / np.sqrt(second / weight)
-    return Gossip(estimates, graph.gain())
+    return GossipEstimates(estimates, graph.gain())
 
 
 def _arrived(graph: Graph, loss: float, seed: int, round: int) -> np.ndarray[Any, np.dtype[np.bool_]]:

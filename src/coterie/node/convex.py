@@ -11,7 +11,7 @@ from torch import Tensor
 
 from coterie.errors import ConfigError
 from coterie.job import Job
-from coterie.objectives import Shape, shape_of
+from coterie.objectives import MarginShape, shape_of
 from coterie.optimisers.sgd import SGD
 
 Vector = NDArray[np.float64]
@@ -31,7 +31,7 @@ class Problem:
     """Signed samples `[n, P]`."""
     shares: Vector
     """What each of them counts for, `[n]`; they sum to 1."""
-    shape: Shape
+    shape: MarginShape
     """φ, φ' and φ''."""
     decay: Vector
     """The weight decay of each parameter, `[P]`."""

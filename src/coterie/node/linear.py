@@ -15,8 +15,8 @@ from coterie.optimisers import Optimiser
 from coterie.optimisers.sgd import SGD
 from coterie.protocols import Train
 
-Floats = NDArray[np.float32]
-Look = Callable[[int, int], None]
+Float32s = NDArray[np.float32]
+AfterEpoch = Callable[[int, int], None]
 """What is done after an epoch: (which of the rows, how many epochs its model has behind it)."""
 
 BLOCK = 1 << 18
@@ -63,7 +63,7 @@ class LinearTraining:
 
     @np.errstate(over="ignore", invalid="ignore")  # what diverges is found out afterwards
     def train(
-        self, params: Floats, nodes: Sequence[int], round: int, turns: Sequence[Train], look: Look | None = None
+        self, params: Float32s, nodes: Sequence[int], round: int, turns: Sequence[Train], look: AfterEpoch | None = None
     ) -> Indices:
         """Train these rows `[R, P]` for a round, in place; gives the number of mini-batches of each.
 
@@ -103,7 +103,7 @@ class LinearTraining:
                 found.setdefault(epoch * per_epoch - behind, []).append((row, epoch))
         return found
 
-    def _block(self, index: Indices, real: Indices) -> Iterator[tuple[Floats, Floats | None]]:
+    def _block(self, index: Indices, real: Indices) -> Iterator[tuple[Float32s, Float32s | None]]:
         """Signed samples of each step `[R, B, P]` and their parts in it; `[R, P]` or `[P]` where it is one of each."""
         z = np.empty((*index.shape, self.x.shape[1] + 1), np.float32)
         np.multiply(self.x[index], self.sign[index][..., None], out=z[..., :-1])
@@ -114,7 +114,7 @@ class LinearTraining:
             within = np.arange(index.shape[2]) < real[..., None]
             yield from zip(z, (within * (self.lr / real[..., None])).astype(np.float32), strict=True)
 
-    def _step(self, w: Floats, moving: Floats, z: Floats, share: Floats | None) -> None:
+    def _step(self, w: Float32s, moving: Float32s, z: Float32s, share: Float32s | None) -> None:
         """One step of all rows; `moving` is what they moved by in the step before."""
         if z.ndim == 1:
             w, moving = w[0], moving[0]

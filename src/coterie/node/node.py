@@ -14,14 +14,14 @@ from coterie.errors import during, noted
 from coterie.failpoints import reach
 from coterie.initialisers import Origin
 from coterie.job import Indices, Job, Ledger, diverged, foreign
-from coterie.lessons import PEAK, Home, Lesson
+from coterie.lessons import PEAK, Homecoming, Lesson
 from coterie.node.architecture import architectures
 from coterie.node.buffers import BufferPool
 from coterie.node.cost import TRAINING
 from coterie.node.evaluation import Curves, lent, score
 from coterie.node.harm import Bearing, sound, spoilt
 from coterie.node.measures import Steps, layers, spread
-from coterie.node.snapshot import Rows, Snapshot
+from coterie.node.snapshot import KeptRows, Snapshot
 from coterie.node.student import RowStudent, Schoolhouse, exercise
 from coterie.node.sums import Packet, StreamInbox, Summed
 from coterie.node.training import RowData, Trainer
@@ -255,7 +255,7 @@ class Node(Bearing):
             self.trainer.buffers[self.row] = message["buffers"]
         if op.turn is not None:
             lesson: Lesson = getattr(self.job.protocol, op.lesson)
-            lesson.home(Home(self.trainer.matrix[self.row], self.notes, op.turn, self.job.roster.rounds))
+            lesson.home(Homecoming(self.trainer.matrix[self.row], self.notes, op.turn, self.job.roster.rounds))
 
     def _teach(self, op: Teach) -> dict[int, Packet]:
         start, packets, lesson = time.perf_counter(), {}, getattr(self.job.protocol, op.lesson)
@@ -381,7 +381,7 @@ def snapshot(peers: Iterable[Node]) -> dict[str, Tensor]:
         trainer = nodes[0].trainer
         state = {name: torch.stack([node.state[name] for node in nodes]) for name in nodes[0].state}
         kept = {name: tensor.clone() for name, tensor in trainer.optimiser_state.items()}
-        rows[g] = Rows(trainer.nodes, trainer.matrix.clone(), trainer.integers.clone(), state, kept)
+        rows[g] = KeptRows(trainer.nodes, trainer.matrix.clone(), trainer.integers.clone(), state, kept)
     counters, notes = ({node.node: getattr(node, kind) for node in every} for kind in ("counters", "notes"))
     return Snapshot.of(rows, counters, notes, every[0].ledger).tensors()
 

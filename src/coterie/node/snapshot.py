@@ -14,7 +14,7 @@ CHANGED = "changed"
 
 
 @dataclass(frozen=True)
-class Rows:
+class KeptRows:
     """The rows of some nodes of one architecture."""
 
     nodes: Indices
@@ -29,7 +29,7 @@ class Rows:
 class Snapshot:
     """All that some nodes must remember from one round to the next, and what they have cost so far."""
 
-    rows: dict[int, Rows]
+    rows: dict[int, KeptRows]
     """By the number of the architecture."""
     counters: dict[int, dict[str, int]] = field(default_factory=dict)
     """The protocol's integers at each node."""
@@ -45,7 +45,7 @@ class Snapshot:
 
     @classmethod
     def of(
-        cls, rows: dict[int, Rows], counters: dict[int, dict[str, int]], notes: dict[int, State], ledger: Ledger
+        cls, rows: dict[int, KeptRows], counters: dict[int, dict[str, int]], notes: dict[int, State], ledger: Ledger
     ) -> "Snapshot":
         """The present state of these rows."""
         nodes, books = cls(rows).nodes, ledger.totals | ledger.latest | {CHANGED: ledger.changed}
@@ -71,11 +71,11 @@ class Snapshot:
     @classmethod
     def read(cls, tensors: dict[str, Tensor]) -> "Snapshot":
         """The snapshot that these named tensors are."""
-        rows: dict[int, Rows] = {}
+        rows: dict[int, KeptRows] = {}
         for g in sorted({int(name.partition("/")[0]) for name in tensors if name.endswith("/matrix")}):
             inside = {kind: _under(f"{g}/{kind}/", tensors) for kind in ("state", "optimiser")}
             nodes, matrix, integers = (tensors[f"{g}/{name}"] for name in ("nodes", "matrix", "integers"))
-            rows[g] = Rows(nodes.numpy(), matrix, integers, **inside)
+            rows[g] = KeptRows(nodes.numpy(), matrix, integers, **inside)
         counters = {node: {k: int(v) for k, v in kept.items()} for node, kept in _by_node("counters/", tensors).items()}
         ledger = {name: values.numpy() for name, values in _under("ledger/", tensors).items()}
         return cls(rows, counters, _by_node("notes/", tensors), ledger)

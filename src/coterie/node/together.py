@@ -109,7 +109,7 @@ class Together:
         place = torch.tensor([order.index(n) for n in pupils])
         seed = self.own.roster.seed, self.node, self.round
         course = _Course([u for _, u in units], [not wanted.isdisjoint(nodes) for nodes, _ in units], place, seed)
-        with _hands(1 if any(u.draws for u in course.units) else min(self.threads, len(units))) as each:
+        with _mapping(1 if any(u.draws for u in course.units) else min(self.threads, len(units))) as each:
             for count, (x, y) in enumerate(self._batches(epochs), 1):
                 course.step(x, y, losses, count, each)
                 for nodes, unit in units:
@@ -193,7 +193,7 @@ def _in_turn(what: Callable[[int], Any], count: int) -> list[Any]:
 
 
 @contextlib.contextmanager
-def _hands(threads: int) -> Iterator[_Each]:
+def _mapping(threads: int) -> Iterator[_Each]:
     """What does something for each of so many units, several at a time."""
     if threads == 1:
         yield _in_turn

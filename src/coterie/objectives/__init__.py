@@ -26,7 +26,7 @@ Numbers = NDArray[Any]
 Formula = Callable[[Numbers], Numbers]
 
 
-class Shape(NamedTuple):
+class MarginShape(NamedTuple):
     """An objective as a function φ of the margin m = ys, where two classes have scores (0, s) and y is 1 or −1.
 
     Its settings are keyword arguments of the three until `shape_of` binds them. Linear models with one score are
@@ -40,24 +40,24 @@ class Shape(NamedTuple):
     """φ'', of which none is larger than the largest between m = −1 and 1; NaN where φ has none."""
 
 
-Function = TypeVar("Function", bound=Callable[..., Tensor])
+_Function = TypeVar("_Function", bound=Callable[..., Tensor])
 
 
-def shaped(*formulas: Callable[..., Numbers]) -> Callable[[Function], Function]:
+def shaped(*formulas: Callable[..., Numbers]) -> Callable[[_Function], _Function]:
     """Mark an objective that has a shape: φ, φ' and φ''."""
 
-    def mark(objective: Function) -> Function:
-        vars(objective)["shape"] = Shape(*formulas)
+    def mark(objective: _Function) -> _Function:
+        vars(objective)["shape"] = MarginShape(*formulas)
         return objective
 
     return mark
 
 
-def shape_of(objective: Callable[..., Any]) -> Shape | None:
+def shape_of(objective: Callable[..., Any]) -> MarginShape | None:
     """The shape of an objective with its settings bound, if it has one."""
     shape = getattr(getattr(objective, "func", objective), "shape", None)
     bound = getattr(objective, "keywords", {})
-    return Shape(*(functools.partial(formula, **bound) for formula in shape)) if shape else None
+    return MarginShape(*(functools.partial(formula, **bound) for formula in shape)) if shape else None
 
 
 def expect_classes(objective: str, target: Tensor) -> None:

@@ -12,10 +12,10 @@ Indices = NDArray[np.int64]
 """Positions of samples in the data set, or their labels."""
 
 
-Function = TypeVar("Function", bound=Callable[..., object])
+_Function = TypeVar("_Function", bound=Callable[..., object])
 
 
-def overlapping(partition: Function) -> Function:
+def overlapping(partition: _Function) -> _Function:
     """Mark a partition whose nodes may hold the same samples."""
     vars(partition)["overlaps"] = True
     return partition

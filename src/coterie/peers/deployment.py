@@ -37,7 +37,7 @@ from coterie.peers.settings import PeerSettings
 from coterie.protocols import Protocol
 from coterie.randomness import key
 from coterie.records.journal import merge
-from coterie.records.models import Models
+from coterie.records.models import NodeModels
 
 RUN = "run"
 """The folder in a peer's home with its configuration, checkpoint, records, status and log."""
@@ -234,7 +234,7 @@ def export(home: Home, path: Path, peak: bool = False) -> dict[str, str]:
         )
     about, _ = load_checkpoint(found)
     whole = found.with_name(BEFORE) if "damage" in about else found
-    (model,) = Models.read(whole, method=about["method"], peer=home.name).values()
+    (model,) = NodeModels.read(whole, method=about["method"], peer=home.name).values()
     return (model.peak if peak else model).export(path)
 
 

@@ -30,7 +30,7 @@ class Token(NamedTuple):
     """How many nodes have trained in this round so far: two models travel once there are two."""
 
 
-class State:
+class WalkState:
     """What a node knows of the walk; kept in the counters of its place from round to round."""
 
     def __init__(self, place: Place, first: bool, aggregate: bool) -> None:
@@ -81,7 +81,7 @@ class State:
         self.last, self.older = last, older
 
 
-def take(state: State, earlier: dict[int, int]) -> Any:
+def take(state: WalkState, earlier: dict[int, int]) -> Any:
     """Wait for the one before, and while nothing comes for those before it; gives the `Giver` of a model that was
     taken.
     """
@@ -103,7 +103,7 @@ def take(state: State, earlier: dict[int, int]) -> Any:
     return giver
 
 
-def turn(place: Place, state: State, trains: bool) -> Round:
+def turn(place: Place, state: WalkState, trains: bool) -> Round:
     """A turn: the node's own model is the last that was trained, unless it only passes on."""
     state.done, state.turn = True, state.turn + 1
     if trains:
@@ -112,7 +112,7 @@ def turn(place: Place, state: State, trains: bool) -> Round:
         state.trained, state.older, state.last = state.trained + 1, state.last, None
 
 
-def hand_on(state: State, later: dict[int, int], giver: Giver | None, returns: bool = False) -> Round:
+def hand_on(state: WalkState, later: dict[int, int], giver: Giver | None, returns: bool = False) -> Round:
     """Hand the model to the next who takes it; tell the others that nothing comes, and the giver that it may go.
 
     Where the next `returns` the model to this very node, it is held until that is done.
@@ -138,7 +138,7 @@ def hand_on(state: State, later: dict[int, int], giver: Giver | None, returns: b
     yield from _look_past(state, "past", later, took)
 
 
-def wander(place: Place, state: State, path: tuple[int, ...], trains: bool) -> Round:
+def wander(place: Place, state: WalkState, path: tuple[int, ...], trains: bool) -> Round:
     """A round on a walk that comes by nodes more than once: the first time they train, and later they pass models on.
 
     Who hands on to one that can only return the model holds it meanwhile; if it does not come back, the walk goes on
@@ -167,7 +167,7 @@ def wander(place: Place, state: State, path: tuple[int, ...], trains: bool) -> R
         state.given, state.at, state.done = given, 0, state.done and not given
 
 
-def go_home(state: State, step: int, first: int, giver: Giver | None) -> Round:
+def go_home(state: WalkState, step: int, first: int, giver: Giver | None) -> Round:
     """Bring the model to the first, if it has come to its end here; then the giver may go."""
     one = np.array([first])
     if not state.holds:
@@ -181,7 +181,7 @@ def go_home(state: State, step: int, first: int, giver: Giver | None) -> Round:
     yield from _look_past(state, "home past", {step: first}, set())
 
 
-def come_home(state: State, others: dict[int, int]) -> Round:
+def come_home(state: WalkState, others: dict[int, int]) -> Round:
     """Wait for the last, and those before it: who has come to an end brings the model."""
     state.most = state.furthest
     for step, node in others.items():
@@ -196,7 +196,7 @@ def come_home(state: State, others: dict[int, int]) -> Round:
     yield from _tell_turn(state, "home past", others)
 
 
-def remark(place: Place, state: State, path: Sequence[int], ring: bool) -> str | None:
+def remark(place: Place, state: WalkState, path: Sequence[int], ring: bool) -> str | None:
     """What a person should know of a walk that was interrupted in this round, before that is kept; told once."""
     held, waited = place.counters["holds"], place.counters["done"]
     end = place.node == (path[0] if ring else path[-1])
@@ -207,7 +207,7 @@ def remark(place: Place, state: State, path: Sequence[int], ring: bool) -> str |
     return None
 
 
-def _offer(state: State, to: Nodes, tag: str, last: str, step: int) -> Round:
+def _offer(state: WalkState, to: Nodes, tag: str, last: str, step: int) -> Round:
     two = state.aggregate and tag == "token" and state.trained > 1 and state.older is not None
     yield Send(to, f"{tag} {step}", numbers=Token(state.turn, state.epochs, 2 if two else min(state.trained, 1)))
     yield Send(to, f"{last} {step}", state.last, model=state.last is None)
@@ -215,13 +215,13 @@ def _offer(state: State, to: Nodes, tag: str, last: str, step: int) -> Round:
         yield Send(to, f"older {step}", state.older)
 
 
-def _tell_turn(state: State, tag: str, others: dict[int, int]) -> Round:
+def _tell_turn(state: WalkState, tag: str, others: dict[int, int]) -> Round:
     """Tell how far the walk has come as far as this node knows, once it has taken what it will take in this round."""
     for step, node in others.items():
         yield Send(np.array([node]), f"{tag} {step}", numbers=(state.turn,))
 
 
-def _look_past(state: State, tag: str, others: dict[int, int], took: set[int]) -> Round:
+def _look_past(state: WalkState, tag: str, others: dict[int, int], took: set[int]) -> Round:
     """See whether the walk has gone past a node that still holds the model: one that was slow, or has begun again.
 
     Those who `took` the model and were then heard no more say nothing about that.

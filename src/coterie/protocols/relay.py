@@ -8,7 +8,7 @@ from coterie.errors import ConfigError
 from coterie.network.graph import Graph
 from coterie.protocols import Place, Protocol, Round
 from coterie.protocols._paths import broken, found, tour
-from coterie.protocols._walking import MODELS, TELLS, State, come_home, go_home, hand_on, remark, take, turn, wander
+from coterie.protocols._walking import MODELS, TELLS, WalkState, come_home, go_home, hand_on, remark, take, turn, wander
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Relay(Protocol):
             cure = "Begin with one that neither joins nor leaves: --protocol.start."
             raise ConfigError("the first of a relay", expected="a node that is always there", got=first, cure=cure)
 
-    def _look_after(self, place: Place, state: State, turns: int, count: int) -> None:
+    def _look_after(self, place: Place, state: WalkState, turns: int, count: int) -> None:
         """Let the first begin again if it has missed the model for so long that whoever had it has lost or kept it.
 
         Any other has fewer turns behind it, and gives way to this one where they meet.
@@ -202,7 +202,7 @@ class Relay(Protocol):
                 )
             return
         at, count, trains = path.index(place.node), len(path), self._roles(nodes, place.round)[place.node] == "t"
-        state = State(place, at == 0, self.aggregate)
+        state = WalkState(place, at == 0, self.aggregate)
         laps = (place.round - 1) * self.in_turn(nodes)
         state.most, state.furthest = laps + at, laps + count
         if self.ring and at == 0:
@@ -212,7 +212,7 @@ class Relay(Protocol):
             place.remarks.append(said)
         state.keep()
 
-    def _lap(self, place: Place, state: State, path: tuple[int, ...], trains: bool) -> Round:
+    def _lap(self, place: Place, state: WalkState, path: tuple[int, ...], trains: bool) -> Round:
         """A round on a path that passes everyone once."""
         at, count, near = path.index(place.node), len(path), {*place.partners.tolist()}
         steps = range(1, min(self.reach, count - 1) + 1)

@@ -31,7 +31,7 @@ from coterie.config.configuration import Configuration, read
 from coterie.config.objects import sources, take_again
 from coterie.errors import RunError
 from coterie.records.journal import FILE as JOURNAL
-from coterie.records.models import Models, Trained
+from coterie.records.models import NodeModels, Trained
 from coterie.records.table import (
     MEASURED,
     as_parquet,
@@ -129,16 +129,16 @@ class RunFolder:
             files.make_folder(self.job(method, seed))
             trained.write(self.job(method, seed) / MODELS, round=str(round))
 
-    def models(self, method: str, seed: int) -> Models:
+    def models(self, method: str, seed: int) -> NodeModels:
         """The models that a job has trained: kept at its end, or by each of its peers."""
         about, folder = {"method": method, "seed": str(seed)}, self.job(method, seed)
         if (folder / MODELS).is_file():
-            return Models.read(folder / MODELS, **about)
-        found = [Models.read(path, **about) for path in sorted(folder.glob("peers/*/state.safetensors"))]
+            return NodeModels.read(folder / MODELS, **about)
+        found = [NodeModels.read(path, **about) for path in sorted(folder.glob("peers/*/state.safetensors"))]
         if not found:
             cure = "They are kept when a job has finished, unless keep_models is false: `coterie resume` goes on."
             raise RunError(f"{self.path} has no models of {method}, seed {seed}", cure=cure)
-        return Models(pair for models in found for pair in models.items())
+        return NodeModels(pair for models in found for pair in models.items())
 
     def tidy(self, method: str, seed: int) -> None:
         """Remove what a finished job needs no more; the process that finished it may have ended before."""

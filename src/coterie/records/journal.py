@@ -29,7 +29,8 @@ DAMAGED = "the journal is damaged here: what stood in this line is lost"
 _JOINT = re.compile(rb'(?<=\}).(?=\{"event": )')
 """Where two lines were, before the end of the first was damaged."""
 
-JobKey = tuple[str, int] | None
+JobKey = tuple[str, int]
+"""A method and a seed."""
 
 
 def events(folder: str | Path) -> list[Event]:
@@ -130,9 +131,9 @@ class Journal:
     their end. How the run ended before is of no account once it goes on.
     """
 
-    def __init__(self, folder: Path, kept: Mapping[JobKey, int] | None = None, cure: str = "") -> None:
+    def __init__(self, folder: Path, kept: Mapping[JobKey | None, int] | None = None, cure: str = "") -> None:
         self.path, self.cure = folder / FILE, cure
-        self._counts: Counter[JobKey] = Counter()
+        self._counts: Counter[JobKey | None] = Counter()
         self.ended = False
         """Whether the run has come to its end, with nothing left to do."""
         self.damaged = 0
@@ -148,7 +149,7 @@ class Journal:
                 files.system.truncate(self._file, len(whole))
         self._length = len(whole)
 
-    def _kept(self, kept: Mapping[JobKey, int]) -> bytes:
+    def _kept(self, kept: Mapping[JobKey | None, int]) -> bytes:
         """The lines that stand."""
         lines, done = [], set()
         for line in _lines(self.path):
@@ -165,7 +166,7 @@ class Journal:
         self.ended = None in done
         return b"".join(lines)
 
-    def count(self, job: JobKey) -> int:
+    def count(self, job: JobKey | None) -> int:
         """How many events of a job there are; of the run as a whole, for None."""
         return self._counts[job]
 

@@ -18,7 +18,7 @@ ARCHITECTURE = "architecture"
 
 
 @dataclass(frozen=True)
-class Model:
+class NodeModel:
     """One node's model."""
 
     description: Description
@@ -30,7 +30,7 @@ class Model:
     """The row that a lesson kept beside the present one."""
 
     @property
-    def peak(self) -> "Model":
+    def peak(self) -> "NodeModel":
         """The model that a lesson kept beside this one."""
         if self.kept is None:
             whose = f"node {self.about['node']}" if "node" in self.about else "the node"
@@ -60,31 +60,31 @@ class Model:
         return said
 
 
-class Models(Mapping[int, Model]):
+class NodeModels(Mapping[int, NodeModel]):
     """The models of a job's nodes, by node."""
 
-    def __init__(self, found: Iterable[tuple[int, Model]]) -> None:
+    def __init__(self, found: Iterable[tuple[int, NodeModel]]) -> None:
         self._models = dict(sorted(found, key=lambda one: one[0]))
 
     @classmethod
-    def of(cls, kept: Snapshot, described: Mapping[int, Description], **about: str) -> "Models":
+    def of(cls, kept: Snapshot, described: Mapping[int, Description], **about: str) -> "NodeModels":
         """The models in a snapshot, whose architectures are described so."""
 
-        def model(g: int, r: int, node: int) -> Model:
+        def model(g: int, r: int, node: int) -> NodeModel:
             rows, peak = kept.rows[g], kept.notes.get(node, {}).get(PEAK)
-            return Model(described[g], rows.matrix[r], rows.integers[r], {**about, "node": str(node)}, peak)
+            return NodeModel(described[g], rows.matrix[r], rows.integers[r], {**about, "node": str(node)}, peak)
 
         return cls((n, model(g, r, n)) for g, rows in kept.rows.items() for r, n in enumerate(rows.nodes.tolist()))
 
     @classmethod
-    def read(cls, path: Path, **about: str) -> "Models":
+    def read(cls, path: Path, **about: str) -> "NodeModels":
         """The models in a file of snapshots: a simulation's or a peer's."""
         with files.undamaged(path, "Run it again, or name another run."):
             tensors, said = read_tensors(path)
             found = {int(k.split()[1]): Description.read(v) for k, v in said.items() if k.startswith(ARCHITECTURE)}
             return cls.of(Snapshot.read(tensors), found, **{k: said[k] for k in ("round",) if k in said}, **about)
 
-    def __getitem__(self, node: int) -> Model:
+    def __getitem__(self, node: int) -> NodeModel:
         if node not in self._models:
             shown = (
                 ", ".join(map(str, self._models)) if len(self) < 20 else f"{min(self._models)} to {max(self._models)}"
@@ -113,12 +113,12 @@ class Trained:
         kept = [n for n in state if n.endswith(rows) or (n.startswith("notes/") and n.endswith(f"/{PEAK}"))]
         return cls({name: state[name].detach().cpu().clone() for name in kept}, descriptions)
 
-    def models(self, **about: str) -> "Models":
+    def models(self, **about: str) -> "NodeModels":
         """The models, by node."""
-        return Models.of(Snapshot.read(self.tensors), self.descriptions, **about)
+        return NodeModels.of(Snapshot.read(self.tensors), self.descriptions, **about)
 
     def write(self, path: Path, **about: str) -> None:
-        """Keep the models in a file that `Models.read` reads."""
+        """Keep the models in a file that `NodeModels.read` reads."""
         write_tensors(path, self.tensors, {**described(self.descriptions), **about})
 
 

@@ -17,18 +17,19 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
+from numpy.typing import NDArray
 
 from coterie.errors import RunError
 from coterie.parts import unknown
 from coterie.report.statistics import REFERENCE, complete, further, last_round, mean_ci, methods, per_seed, tidy
 
 X = Literal["round", "sent_bytes", "batches"]
-Values = np.ndarray[Any, np.dtype[np.float64]]
+Values = NDArray[np.float64]
 AXES = {"round": "communication round", "sent_bytes": "sent per node", "batches": "mini-batches computed per node"}
 TITLES = {"round": "round", "sent_bytes": "bytes sent", "batches": "work done"}
 
 
-class Look(NamedTuple):
+class LineLook(NamedTuple):
     """The colour and line style of a method."""
 
     colour: str
@@ -39,7 +40,7 @@ class Look(NamedTuple):
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 STYLES: tuple[Any, ...] = ("-", (0, (6, 1, 1, 1)), (0, (3, 1)))
 STILL: Any = (0, (1, 1.5))
-INK, FAINT, BOUND = "#222222", "#DDDDDD", Look("#444444", (0, (6, 4)))
+INK, FAINT, BOUND = "#222222", "#DDDDDD", LineLook("#444444", (0, (6, 4)))
 LOOK: Any = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -228,7 +229,7 @@ def _middle(values: pl.Series) -> tuple[float, float]:
     return (float(np.quantile(known, 0.1)), float(np.quantile(known, 0.9))) if len(known) > 1 else (np.nan, np.nan)
 
 
-def _looks(records: pl.DataFrame, reference: str) -> dict[str, Look]:
+def _looks(records: pl.DataFrame, reference: str) -> dict[str, LineLook]:
     """The colour and style of each method, by its place in the records, so that they are the same in every figure.
 
     The reference method is a bound for the others; alone, it is a method like any.
@@ -237,10 +238,10 @@ def _looks(records: pl.DataFrame, reference: str) -> dict[str, Look]:
     bound = {reference: BOUND} if reference in names and len(names) > 1 else {}
     others = [m for m in names if m not in bound]
     n = len(PALETTE)
-    return {m: Look(PALETTE[i % n], STYLES[i // n % len(STYLES)]) for i, m in enumerate(others)} | bound
+    return {m: LineLook(PALETTE[i % n], STYLES[i // n % len(STYLES)]) for i, m in enumerate(others)} | bound
 
 
-def _draw(axes: Axes, curve: Curve, look: Look, label: str, log_x: bool) -> None:
+def _draw(axes: Axes, curve: Curve, look: LineLook, label: str, log_x: bool) -> None:
     if look == BOUND:
         axes.axhline(curve.mean[-1], color=look.colour, linestyle=look.style, linewidth=1.2, label=label)
     elif curve.x[0] == curve.x[-1] and len(curve.x) > 1:

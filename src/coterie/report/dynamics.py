@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from coterie.network.dynamics import Dynamics
-from coterie.network.estimates import Gossip
+from coterie.network.estimates import GossipEstimates
 from coterie.report.curves import FAINT, LOOK, PALETTE, save
 
 _GREY = "#666666"
@@ -36,7 +36,7 @@ def draw_dynamics(found: Dynamics, path: str | Path, title: str = "Early stage")
         return save(figure, path)
 
 
-def draw_gossip(found: Mapping[str, Gossip], path: str | Path, title: str = "Gain by gossip") -> Path:
+def draw_gossip(found: Mapping[str, GossipEstimates], path: str | Path, title: str = "Gain by gossip") -> Path:
     """Draw the error of the gain against rounds of gossip: the median node, and the worst as a thin line."""
     with mpl.rc_context(LOOK):
         figure, axes = _axes("round of gossip", "relative error of the gain", title)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from coterie.network.estimates import Gossip, count_nodes, from_degrees, from_nodes, gossip_push_sum, walk
+from coterie.network.estimates import GossipEstimates, count_nodes, from_degrees, from_nodes, gossip_push_sum, walk
 from coterie.network.graph import Graph
 from coterie.runs.gossip import on, survey
 from coterie.topologies import Topology
@@ -27,7 +27,9 @@ def guesses_of(graph: Graph, family: Topology, seed: int = 0) -> dict[str, objec
         if np.isfinite(nodes := count_nodes(visited, degrees)):
             tell("gain by that walk alone, n too", from_degrees(degrees, nodes, walked=True))
     asked = np.stack([np.ones(graph.nodes), *survey(on(graph, seed), MINIMA, ROUNDS)])
-    spread = Gossip(np.where(np.isfinite(asked), asked, 1.0), truth)  # who has heard nobody takes itself for alone
+    spread = GossipEstimates(
+        np.where(np.isfinite(asked), asked, 1.0), truth
+    )  # who has heard nobody takes itself for alone
     for name, gossip in (("gossip", spread), ("push-sum", gossip_push_sum(graph, ROUNDS, seed=seed))):
         until = gossip.rounds_until(NEAR)
         found[f"{name}: rounds to 5 % everywhere"] = f"more than {ROUNDS}" if until is None else until

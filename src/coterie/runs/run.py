@@ -10,12 +10,12 @@ from torch import nn
 from coterie import records
 from coterie.errors import RunError
 from coterie.parts import unknown
-from coterie.records.models import Models
+from coterie.records.models import NodeModels
 from coterie.report.curves import accuracy_figure
 from coterie.report.statistics import summary
 from coterie.report.tables import to_markdown
 
-Jobs = Mapping[tuple[str, int], Models]
+Jobs = Mapping[tuple[str, int], NodeModels]
 
 
 class Run:
@@ -37,7 +37,7 @@ class Run:
         """Mean test accuracy of every method by round."""
         return accuracy_figure(self.records)
 
-    def models(self, method: str | None = None, seed: int | None = None) -> Models:
+    def models(self, method: str | None = None, seed: int | None = None) -> NodeModels:
         """The models of a job's nodes, by node; method and seed may be left out where there is but one."""
         chosen = self._one("method", method), int(self._one("seed", seed))
         if self.folder is not None:

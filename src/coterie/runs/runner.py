@@ -17,12 +17,11 @@ from coterie.engines import Engine, JobRun, Session
 from coterie.errors import ConfigError, CoterieError, DataError, DivergedError, GraphError
 from coterie.job import Job, Samples
 from coterie.records import Channel, Journal, Observer
-from coterie.records.models import Models
+from coterie.records.journal import JobKey
+from coterie.records.models import NodeModels
 from coterie.runs.gossip import with_estimated_gains
 from coterie.runs.run import Run
 from coterie.version import __version__
-
-JobKey = tuple[str, int]
 
 
 class Interrupted(CoterieError):
@@ -68,7 +67,7 @@ class _Runner:
         self.noted: set[str] = set()
         self.preparing = True
         """Whether no round is under way: nothing is lost by an end at once."""
-        self.models: dict[JobKey, Models] = {}
+        self.models: dict[JobKey, NodeModels] = {}
         """Of a run that is kept nowhere else."""
         self.plans: dict[JobKey, dict[str, Any]] = {}
         self.built: dict[JobKey, Job] = {}

@@ -12,7 +12,7 @@ from coterie.report.races import ahead
 from coterie.report.sheets import Sheet
 from coterie.report.statistics import mean_ci
 from coterie.runs.exhibits import Results, Shown
-from coterie.studies._deployments_runs import BASELINE, DEPLOYMENTS, IID, RELAYS, Family
+from coterie.studies._deployments_runs import BASELINE, DEPLOYMENTS, IID, RELAYS, ModelFamily
 
 BySeed = Mapping[int, float]
 MARGIN = 0.033
@@ -37,7 +37,7 @@ class Judged(NamedTuple):
     verdict: str
 
 
-def claims(found: Results, known: Mapping[str, Family]) -> list[Shown]:
+def claims(found: Results, known: Mapping[str, ModelFamily]) -> list[Shown]:
     """All claims about all families, with a verdict each."""
     judged: list[Judged] = []
     for name, family in known.items():
@@ -68,7 +68,7 @@ class _Told(NamedTuple):
 
     found: Results
     name: str
-    family: Family
+    family: ModelFamily
 
     def where(self, method: str, split: str) -> str:
         return f"{self.family.title}, {DEPLOYMENTS[method]}, {self.family.splits[split]}"

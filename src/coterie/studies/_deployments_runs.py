@@ -22,7 +22,7 @@ IID = "iid"
 
 
 @dataclass(frozen=True)
-class Family:
+class ModelFamily:
     """A kind of model with its data and settings: how it is trained in every deployment."""
 
     title: str
@@ -72,13 +72,13 @@ class Family:
 MEASURED: dict[str, Any] = {"measures": ("epochs",), "evaluate": 1}
 
 
-def families(scale: Scale) -> dict[str, Family]:
+def families(scale: Scale) -> dict[str, ModelFamily]:
     """The families at a scale."""
     seeds = {"smoke": (10, 11), "laptop": tuple(range(10, 20)), "paper": tuple(range(10, 20))}[scale]
     return {**_linear(scale, seeds), **_deep(scale, seeds[:3])}
 
 
-def _linear(scale: Scale, seeds: tuple[int, ...]) -> dict[str, Family]:
+def _linear(scale: Scale, seeds: tuple[int, ...]) -> dict[str, ModelFamily]:
     """Two convex families at the paper's own size, except where runs only show that they run."""
     smoke = scale == "smoke"
     data: dict[str, Any] = {
@@ -98,12 +98,12 @@ def _linear(scale: Scale, seeds: tuple[int, ...]) -> dict[str, Family]:
         "logistic": ("logistic regression", {"model": {"name": "logistic", "one": True}}, 1000),
     }
     return {
-        name: Family(title, {**data, **own}, 20 if smoke else budget, "test_f1", (1, 2, 3), text)
+        name: ModelFamily(title, {**data, **own}, 20 if smoke else budget, "test_f1", (1, 2, 3), text)
         for name, (title, own, budget) in kinds.items()
     }
 
 
-def _deep(scale: Scale, seeds: tuple[int, ...]) -> dict[str, Family]:
+def _deep(scale: Scale, seeds: tuple[int, ...]) -> dict[str, ModelFamily]:
     """The three families of deep models: small where the paper's would take days, and images alone in a test."""
     judged: dict[str, Any] = {"seeds": seeds, "validation": 0.1, "metrics": ("f1", "accuracy", "loss")}
     # Batch norm takes a few images at the end of an epoch for the whole: no device has an epoch end in fewer than 20.
@@ -114,7 +114,7 @@ def _deep(scale: Scale, seeds: tuple[int, ...]) -> dict[str, Family]:
         images |= {"dataset": "digits", "total": 300, "model": {"name": "resnet18", "channels": (2, 2, 2, 2)}}
         images |= {"optimiser": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}
         text = "Here: digits and two channels, whether it runs; transformers have runs at the larger scales only."
-        return {"resnet": Family("ResNet-18", images, 10, "test_f1", (2, 3), text, brief)}
+        return {"resnet": ModelFamily("ResNet-18", images, 10, "test_f1", (2, 3), text, brief)}
     if scale == "laptop":
         images |= {"dataset": "mnist", "total": 2000, "test_share": 0.1}
         images |= {"model": {"name": "resnet18", "channels": (8, 16, 32, 64)}}
@@ -137,9 +137,9 @@ def _deep(scale: Scale, seeds: tuple[int, ...]) -> dict[str, Family]:
             "along a cosine from 1e-3. Paper: MiniGPT-4, 150 epochs."
         )
         return {
-            "resnet": Family("ResNet-18", images, 10, "test_f1", every, wide, brief),
-            "distilbert": Family("DistilBERT", texts, 10, "test_f1", every, small, brief),
-            "minigpt": Family("vision-language model", talks, 10, "test_strict", (), tiny, brief),
+            "resnet": ModelFamily("ResNet-18", images, 10, "test_f1", every, wide, brief),
+            "distilbert": ModelFamily("DistilBERT", texts, 10, "test_f1", every, small, brief),
+            "minigpt": ModelFamily("vision-language model", talks, 10, "test_strict", (), tiny, brief),
         }
     images |= {"dataset": "mnist", "model": "resnet18", "optimiser": {"name": "sgd", "lr": 1e-3, "momentum": 0.0}}
     images |= {"batch_size": 71}
@@ -150,7 +150,7 @@ def _deep(scale: Scale, seeds: tuple[int, ...]) -> dict[str, Family]:
     alone = "Batches of 71: 64 would leave some devices a single image at the end of an epoch, too few for batch norm."
     tiny = "Ten patterns stand for the paper's photographs, and a tiny pair for its model."
     return {
-        "resnet": Family("ResNet-18", images, 100, "test_f1", every, alone),
-        "distilbert": Family("DistilBERT", texts, 20, "test_f1", every, small, brief),
-        "minigpt": Family("vision-language model", talks, 150, "test_strict", (), tiny),
+        "resnet": ModelFamily("ResNet-18", images, 100, "test_f1", every, alone),
+        "distilbert": ModelFamily("DistilBERT", texts, 20, "test_f1", every, small, brief),
+        "minigpt": ModelFamily("vision-language model", talks, 150, "test_strict", (), tiny),
     }

@@ -10,7 +10,7 @@ import polars as pl
 
 from coterie.config.configuration import Configuration
 from coterie.network.dynamics import Dynamics, simulate
-from coterie.network.estimates import Gossip, Scaling, gossip_push_sum, scaling
+from coterie.network.estimates import GossipEstimates, Scaling, gossip_push_sum, scaling
 from coterie.network.faults import Faults
 from coterie.network.graph import Graph, draw
 from coterie.network.rewiring import assortativity, rewire
@@ -259,7 +259,7 @@ def gossip_exhibit(scale: Scale, base: Settings, gain: Settings) -> Exhibit:
     def show(found: Results, folder: Path) -> list[Shown]:
         rounds_asked = 12
         networks = {"ER(200), ⟨k⟩ = 8": _network("er", 200, 0, p=8 / 199), "BA(200, 4)": _network("ba", 200, 0, m=4)}
-        surveyed: dict[str, Gossip] = {}
+        surveyed: dict[str, GossipEstimates] = {}
         rows = []
         for label, graph in networks.items():
             for lost in (0.0, 0.2):
@@ -296,8 +296,8 @@ def gossip_exhibit(scale: Scale, base: Settings, gain: Settings) -> Exhibit:
     return Exhibit("the gain found out by gossip", show, runs, scaled)
 
 
-def _asked_around(graph: Graph, rounds: int, links: float) -> Gossip:
+def _asked_around(graph: Graph, rounds: int, links: float) -> GossipEstimates:
     """Every node's estimate of the gain after each round of gossip, where links work with this probability."""
     job = replace(on(graph), faults=Faults(0, links))
     found = np.stack([np.full(graph.nodes, np.inf), *survey(job, 4000, rounds)])
-    return Gossip(np.where(np.isnan(found), np.inf, found), graph.gain())
+    return GossipEstimates(np.where(np.isnan(found), np.inf, found), graph.gain())

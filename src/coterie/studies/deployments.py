@@ -19,7 +19,7 @@ from coterie.report.theory import theory_sheet
 from coterie.runs.exhibits import Exhibit, Results, Scale, Shown
 from coterie.runs.theory import theory
 from coterie.studies._deployments_claims import claims, scores
-from coterie.studies._deployments_runs import BASELINE, DEPLOYMENTS, IID, RELAYS, Family, families
+from coterie.studies._deployments_runs import BASELINE, DEPLOYMENTS, IID, RELAYS, ModelFamily, families
 
 NUMBERS: dict[str, Any] = tomllib.loads((Path(__file__).parent / "_deployments.toml").read_text("utf-8"))
 MISPRINT = "*: misprinted in the paper, or out of the client's turn."
@@ -58,14 +58,14 @@ def deployments(scale: Scale) -> dict[str, Exhibit]:
     return made
 
 
-def _scaled(known: Mapping[str, Family]) -> str:
+def _scaled(known: Mapping[str, ModelFamily]) -> str:
     return " ".join(f"{family.title}: {family.scaled}" for family in known.values() if family.scaled)
 
 
 # Convergence (Tables III to VIII and X to XIII).
 
 
-def _baselines(known: Mapping[str, Family]) -> Exhibit:
+def _baselines(known: Mapping[str, ModelFamily]) -> Exhibit:
     """Table III: one machine that has all data."""
     runs = {name: family.alone() for name, family in known.items()}
 
@@ -89,7 +89,7 @@ _SCORES = (
 )
 
 
-def _convergence(family: Family, name: str, split: str, by_client: bool) -> Exhibit:
+def _convergence(family: ModelFamily, name: str, split: str, by_client: bool) -> Exhibit:
     """The epoch at which each client, or round, has converged, beside the paper's."""
     beside: Mapping[str, Sequence[str]] = NUMBERS["convergence"].get(name, {}).get(split, {})
     by: By | None = "client" if by_client else None
@@ -116,7 +116,7 @@ def _order(mine: pl.DataFrame) -> list[int]:
     return mine["which"].unique().sort().to_list()
 
 
-def _notes(family: Family, rows: Sequence[Sequence[str]]) -> list[str]:
+def _notes(family: ModelFamily, rows: Sequence[Sequence[str]]) -> list[str]:
     rule = family.flatness
     told = (
         f"NC: not converged. Converged: the mean of {rule.window} epochs' validation losses changes by less than "
@@ -129,7 +129,7 @@ def _notes(family: Family, rows: Sequence[Sequence[str]]) -> list[str]:
 # Scores (Tables IX and XIV), levels of skew, curves, cost.
 
 
-def _scores(known: Mapping[str, Family], split: str) -> Exhibit:
+def _scores(known: Mapping[str, ModelFamily], split: str) -> Exhibit:
     runs = {name: family.run(split) for name, family in known.items()}
 
     def show(found: Results, folder: Path) -> list[Shown]:
@@ -153,7 +153,7 @@ def _score(records: pl.DataFrame, method: str, column: str) -> str:
     return f"{mean:.3f} ± {half:.3f}"
 
 
-def _levels(family: Family, runs: Mapping[str, Any]) -> Exhibit:
+def _levels(family: ModelFamily, runs: Mapping[str, Any]) -> Exhibit:
     """Scores and convergence at every level of skew."""
 
     def show(found: Results, folder: Path) -> list[Shown]:
@@ -173,14 +173,14 @@ def _levels(family: Family, runs: Mapping[str, Any]) -> Exhibit:
 _EPOCH = "In brackets: the median over seeds of the first epoch by which any has."
 
 
-def _converged(measures: pl.DataFrame, method: str, family: Family) -> str:
+def _converged(measures: pl.DataFrame, method: str, family: ModelFamily) -> str:
     mine = convergence(measures.filter(pl.col("method") == method), None, family.flatness)
     first = mine.group_by("seed").agg(pl.col("epoch").min())["epoch"].to_list()
     share = 1 - mine["epoch"].null_count() / len(mine)
     return f"{share:.0%} ({median_cell(first)})"
 
 
-def _losses(family: Family, name: str, runs: Mapping[str, Any]) -> Exhibit:
+def _losses(family: ModelFamily, name: str, runs: Mapping[str, Any]) -> Exhibit:
     """Validation loss by epoch in every deployment, a panel for each split."""
 
     def show(found: Results, folder: Path) -> list[Shown]:
@@ -209,7 +209,7 @@ def _line(curves: pl.DataFrame, label: str, place: int) -> Line:
     return Line(drawn, label, colour(place), SOLID if place < len(RELAYS) else DASHED)
 
 
-def _costs(known: Mapping[str, Family]) -> Exhibit:
+def _costs(known: Mapping[str, ModelFamily]) -> Exhibit:
     """What travels: in aggregate deployments two models, and of any model what is trained."""
     runs = {name: family.run(IID) for name, family in known.items()}
 
@@ -225,7 +225,7 @@ def _costs(known: Mapping[str, Family]) -> Exhibit:
     return Exhibit("what travels", show, runs, _scaled(known))
 
 
-def _bounds(known: Mapping[str, Family]) -> Exhibit:
+def _bounds(known: Mapping[str, ModelFamily]) -> Exhibit:
     """Theory: the gap to the optimum of the two convex families, and what is proved that it stays below."""
 
     def show(found: Results, folder: Path) -> list[Shown]:
