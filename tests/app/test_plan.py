@@ -65,7 +65,15 @@ def test_a_method_is_shown_with_its_plan(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    "words", [["method", "star", "--budget", "2"], ["method", "stra", "--budget", "9"], ["rule", "dechw", "--budget=9"]]
+    "words",
+    [
+        ["method", "star", "--budget", "2"],
+        ["method", "stra", "--budget", "9"],
+        ["rule", "dechw", "--budget=9"],
+        ["method", "continuous-ring", "--nodes", "2", "--budget", "9", "--protocol.proxy", "0,1"],
+        ["method", "continuous-ring", "--nodes", "2", "--budget", "9", "--protocol.roles", "pp"],
+        ["method", "continuous-ring", "--nodes", "2", "--budget", "9", "--protocol.roles", "ttt"],
+    ],
 )
 def test_what_cannot_be_planned_is_refused_in_a_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["show", *words]) == 2

@@ -257,10 +257,11 @@ class Configuration(BaseModel):
 
     def _share(self, budget: int) -> int:
         """The epochs of one turn: whole ones, and what is left over is not trained."""
-        table = resolve("protocol", self.protocol)
-        turns = choice("protocol", table).make().turns(1 if self.pooled else self.nodes, self.rounds)
+        protocol, nodes = choice("protocol", resolve("protocol", self.protocol)), 1 if self.pooled else self.nodes
+        (made := protocol.make()).fits(nodes)
+        turns = made.turns(nodes, self.rounds)
         if budget < turns:
-            expected = f"at least {turns}, an epoch for each of {turns} turns of protocol {table['name']}"
+            expected = f"at least {turns}, an epoch for each of {turns} turns of protocol {protocol.name}"
             cure = f"Raise it: --budget {turns}, or take fewer nodes or rounds."
             raise ConfigError("budget", expected=expected, got=budget, cure=cure)
         return int(budget // turns)

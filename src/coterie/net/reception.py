@@ -65,7 +65,7 @@ class Reception:
         }
         self._server = grpc.aio.server(options=[*ALIVE, ("grpc.so_reuseport", 0), *limits.items()])
         handlers = {
-            "Follow": grpc.unary_stream_rpc_method_handler(self.follow),
+            "Follow": grpc.stream_stream_rpc_method_handler(self.follow),
             "Deliver": grpc.stream_stream_rpc_method_handler(self.deliver),
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
@@ -102,42 +102,47 @@ class Reception:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, STRANGER)
             raise AssertionError("abort does not return") from None
 
-    async def follow(self, request: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
-        """A neighbour begins to follow us: agree or refuse, then tell it our round again and again."""
+    async def follow(self, _: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
+        """A neighbour begins to follow us: agree or refuse, then tell it our round again and again.
+
+        Its greeting is read from the context, so that nobody has memory for more of them than it may have streams:
+        gRPC itself would read each to its end, however long that takes, before we heard of it.
+        """
         link = await self._caller(context)
-        try:
-            hello = Hello.FromString(request)
-            if link.followers >= STREAMS:
-                raise Refused("too-many", "follows us already")
-        except DecodeError:
-            self.contacts.refuse(link, Refused("damaged", "a greeting that cannot be read"))
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "damaged")
-        except Refused as refusal:
-            self.contacts.refuse(link, refusal)
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refusal.reason)
-        if objection := disagreement(self.contacts.hello(), hello):
-            if not objection.startswith(f"{PHASE}:"):
-                self.contacts.disagree(link, objection)
-                self.contacts.refuse(link, Refused("disagreement", objection))
-            yield self.contacts.pulse(False, disagreement(hello, self.contacts.hello()) or "")
-            return
-        if hello.session != link.session:  # a new process: what it had is lost, and it may have it again
-            link.session = hello.session
-            link.settled.clear()
-        link.wake.set()
-        link.greeted.set()
+        if link.followers >= STREAMS:
+            self.contacts.refuse(link, Refused("too-many", "follows us already"))
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too-many")
         link.followers += 1
         try:
             with link.serving():
+                hello = await _greeting(context.read)
+                if objection := disagreement(self.contacts.hello(), hello):
+                    if not objection.startswith(f"{PHASE}:"):
+                        self.contacts.disagree(link, objection)
+                        self.contacts.refuse(link, Refused("disagreement", objection))
+                    yield self.contacts.pulse(False, disagreement(hello, self.contacts.hello()) or "")
+                    return
+                self._welcome(link, hello.session)
                 while True:
                     moved = self._moved
                     yield self.contacts.pulse(True)
                     await asyncio.sleep(LULL)
                     await happens(moved, PULSE)
-        except Refused:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, STRANGER)
+        except Refused as refusal:
+            if link.dropped:
+                await context.abort(grpc.StatusCode.UNAUTHENTICATED, STRANGER)
+            self.contacts.refuse(link, refusal)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, refusal.reason)
         finally:
             link.followers -= 1
+
+    def _welcome(self, link: Link, session: str) -> None:
+        """A neighbour has greeted us; if its process is a new one, what that had is lost, and it may have it again."""
+        if session != link.session:
+            link.session = session
+            link.settled.clear()
+        link.wake.set()
+        link.greeted.set()
 
     async def deliver(self, _: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
         """A neighbour brings messages, until one is refused: where the next begins is not known then.
@@ -207,8 +212,20 @@ class Reception:
         return Packet(link.number, self.contacts.agreement.codes[header.architecture], message)
 
 
+async def _greeting(read: Read) -> Hello:
+    """What a neighbour says first; raises `Refused`."""
+    part = await _part(read)
+    try:
+        if part is not grpc.aio.EOF:
+            hello: Hello = Hello.FromString(part)
+            return hello
+    except DecodeError:
+        pass
+    raise Refused("damaged", "a greeting that cannot be read")
+
+
 async def _part(read: Read) -> Any:
-    """The first part of a message's payload."""
+    """The first part of a message, or of its payload."""
     try:
         async with asyncio.timeout(STALL):
             return await read()

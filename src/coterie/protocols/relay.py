@@ -136,8 +136,8 @@ class Relay(Protocol):
             cure = "Give a letter to each node: t trains, p passes models on, i is idle."
             raise ConfigError("protocol.roles", expected=f"words of {count} letters", got=odd[0], cure=cure)
         if lazy := [round for round in self._rounds if "t" not in self._roles(nodes, round).values()]:
-            when, what = (f" in round {lazy[0]}", "roles") if self.roles else ("", "proxy and idle")
-            cure = f"Let one train: --protocol.{what}."
+            when, what = (f" in round {lazy[0]}", "roles") if self.roles else ("", "proxy or --protocol.idle")
+            cure = f"Let one train, by --protocol.{what}."
             raise ConfigError(f"protocol relay: no node trains{when}", cure=cure)
         firsts = [self._order(nodes, round)[0] for round in self._rounds]
         if len({*firsts}) > 1:
