@@ -41,7 +41,7 @@ from coterie.net.tls import channel, server_credentials
 from coterie.net.wire import CHUNK
 from coterie.parts import Choice
 from coterie.peers.runtime import PeerConfig, PeerRuntime
-from coterie.protocols import Place, Receive, Round, Send
+from coterie.protocols import Place, Protocol, Receive, Round, Send
 from coterie.records import Event
 from coterie.runs import runner
 from coterie.runs.experiment import Experiment
@@ -52,12 +52,17 @@ KEPT = bool(os.environ.get("KEPT"))
 """Whether the bare stream keeps its calls open too; in the environment, where the processes find it."""
 
 
-class Exchange:
+@dataclass(frozen=True)
+class Exchange(Protocol):
     """A protocol that sends and receives, and does nothing else."""
 
-    keeps, tags = False, ("model",)
+    keeps = False
 
-    def round(self, place: Place, rule: Any, start: str) -> Round:
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return ("model",)
+
+    def round(self, place: Place, rule: Any, merge_first: bool) -> Round:
         yield Send(place.audience, "model")
         yield Receive(place.neighbours, "model")
 

@@ -82,8 +82,8 @@ def test_rounds_go_on_under_more_silent_connections_than_files_may_be_open(tmp_p
 
 def test_files_are_kept_from_strangers_and_places_for_neighbours() -> None:
     used = len(os.listdir("/dev/fd"))
-    assert descriptors.connections(1024, 3) == pytest.approx(
-        1024 - used - descriptors.RESERVED - 3 * descriptors.EACH, abs=4
+    assert descriptors.connections(512, 3) == pytest.approx(
+        512 - used - descriptors.RESERVED - 3 * descriptors.EACH, abs=4
     )
     assert descriptors.connections(10**6, 3) == descriptors.MOST
     assert descriptors.connections(64, 3) == 3 * descriptors.EACH  # too few for anybody else

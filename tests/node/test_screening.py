@@ -90,6 +90,15 @@ def test_one_tensor_is_enough_to_be_too_large_and_rounds_at_the_start_are_wider(
     assert victim.refused == {"too-large": 1}
 
 
+def test_who_says_something_where_nobody_does_is_refused() -> None:
+    """By `isolation` there is nothing to say, but a model with statistics has a field that could be."""
+    victim = Victim(rule="isolation", model=BATCH_NORM)
+    buffers = victim.node.trainer.buffers[victim.node.row].clone()
+    victim.live(2, everyone({"buffers": buffers}))
+    assert victim.refused == Counter(fields=6)
+    assert victim.sound
+
+
 def test_a_curvature_that_cannot_be_is_refused() -> None:
     victim = Victim(rule="dechw")
 

@@ -25,7 +25,7 @@ STALL = 10.0
 """Seconds that a message may stand still on its way."""
 SLOWEST = 64 * 1024
 """Bytes a second that a message must make on the whole."""
-WINDOW = 4 * CHUNK
+WINDOW = CHUNK
 """Bytes of a stream that may lie in gRPC's memory, unread; by itself it takes many times that from a fast neighbour."""
 HARMLESS = ("past", "future", "duplicate", "session", "disk", "too-many")
 """Reasons to refuse what an honest neighbour sends: after a restart, a delay or a dead line, or if our disk is full."""

@@ -10,8 +10,8 @@ RESERVED = 128
 """Open files that no connection from outside takes: for checkpoints, records, the log, cards and the status page."""
 EACH = 4
 """Connections of one neighbour: those it makes and those made to it, and as many again while they are renewed."""
-MOST = 1024
-"""Connections from outside at a time, however many files may be open: each takes memory, too."""
+MOST = 512
+"""Connections from outside at a time, however many files may be open: each may take two megabytes, too."""
 
 
 def raise_limit() -> int:

@@ -58,7 +58,7 @@ class Reception:
         home = self.contacts.home
         most = descriptors.connections(descriptors.raise_limit(), len(self.contacts.by_name))
         limits = {
-            "grpc.max_concurrent_streams": 4 * STREAMS,
+            "grpc.max_concurrent_streams": 2 * STREAMS,  # of one connection: those that follow, and those that deliver
             "grpc.max_allowed_incoming_connections": most,
             "grpc.server_handshake_timeout_ms": int(1000 * HANDSHAKE),
             "grpc.max_connection_idle_ms": int(1000 * IDLE),

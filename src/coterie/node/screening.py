@@ -66,7 +66,8 @@ class Screen:
             return  # any of them may be absent, or none
         said, allowed = message.fields.keys(), self._said(packet.architecture, message.round)
         if said not in allowed:
-            raise Refused("fields", f"{_list(said)} in round {message.round}, expected {_list(allowed[-1])}")
+            expected = _list(allowed[-1]) if allowed else "none"
+            raise Refused("fields", f"{_list(said)} in round {message.round}, expected {expected}")
 
     def _fields(self, architecture: str, round: int) -> list[set[str]]:
         """The sets of fields that a model's message can have in a round: bare, or as the rule has it."""
