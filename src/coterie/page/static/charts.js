@@ -130,7 +130,7 @@ export function bars(labels, values, { x, y, tint, format = humane }) {
     ...base({ grid: { left: 52, right: 12, top: 12, bottom: 44 } }),
     tooltip: { ...base().tooltip, formatter: (one) => `${x} ${one.name}: ${format(one.value)}` },
     xAxis: axis(x, "category", { data: labels.map(String), nameGap: 26, splitLine: { show: false } }),
-    yAxis: axis(y, "value", { scale: false, nameGap: 38 }),
+    yAxis: axis(y, "value", { scale: false, nameGap: 38, minInterval: 1 }),
     series: [{ type: "bar", data: values, barCategoryGap: "12%", itemStyle: { color: tint ?? colour(0) }, emphasis: { disabled: true } }],
   };
 }

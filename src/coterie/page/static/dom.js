@@ -29,7 +29,8 @@ export function number(value, digits = 3) {
   if (value === null || value === undefined) return "—";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size >= 1e5 || size < 1e-3) return value.toExponential(digits - 1);
+  if (size >= 1e5) return humane(value);
+  if (size < 1e-3) return value.toExponential(digits - 1);
   if (Number.isInteger(value)) return String(value);
   return size >= 1000 ? value.toFixed(0) : size >= 100 ? value.toFixed(1) : value.toFixed(digits);
 }
