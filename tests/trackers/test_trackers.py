@@ -64,7 +64,8 @@ def test_weights_and_biases_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert all(path.stat().st_size > 0 for path in kept)
 
 
-def test_mlflow_has_every_job_and_round(tmp_path: Path) -> None:
+def test_mlflow_has_every_job_and_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     pytest.importorskip("mlflow", reason="mlflow is not installed")
     from mlflow.tracking import MlflowClient
 

@@ -30,7 +30,7 @@ DENSE = 600
 def job_view(reader: RunReader, key: JobKey) -> View:
     """The network, the data and the events of a job."""
     job = _known(reader, key)
-    own = rows(reader, key)
+    own = reader.rows(key)
     shown, trouble = _nodes(reader, key)
     count = max(_count(job, own), 0 if shown is None else len(shown))
     view: View = {
@@ -48,7 +48,7 @@ def job_view(reader: RunReader, key: JobKey) -> View:
 
 def matrix(reader: RunReader, key: JobKey, column: str, cells: int = CELLS) -> View:
     """A column of a job: for each shown round a value for each node."""
-    own = rows(reader, key)
+    own = reader.rows(key)
     if column not in own.columns or column in KEYS:
         raise RunError(f"no column {column!r} was recorded")
     count = _count(_known(reader, key), own)
@@ -61,7 +61,7 @@ def matrix(reader: RunReader, key: JobKey, column: str, cells: int = CELLS) -> V
 
 def node_view(reader: RunReader, key: JobKey, node: int | None) -> View:
     """All that was recorded of one node; of a peer's own records (None) of the only one there is."""
-    own = rows(reader, key).sort("round")
+    own = reader.rows(key).sort("round")
     own = own if node is None else own.filter(pl.col("node") == node)
     columns = {c: plain(own[c]) for c in own.columns if c not in KEYS and own[c].count()}
     return {"node": node, "round": own["round"].to_list(), "columns": columns}
@@ -81,11 +81,6 @@ def links_view(reader: RunReader, key: JobKey, round: int) -> View:
         "down": lost.get("down", []) if lost else [],
         "away": lost.get("nodes", []) if lost else [],
     }
-
-
-def rows(reader: RunReader, key: JobKey) -> pl.DataFrame:
-    """The records of a job."""
-    return reader.frame.filter(pl.col("method") == key[0], pl.col("seed") == key[1])
 
 
 def shown_rounds(own: pl.DataFrame, count: int, cells: int = CELLS) -> list[int]:

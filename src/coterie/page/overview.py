@@ -31,6 +31,9 @@ def overview(readers: Sequence[RunReader]) -> View:
     """All that is known of these runs as a whole."""
     frame = _together(readers)
     names = _labels(readers, frame)
+    few = _thin(frame, POINTS)  # the last rounds are among them
+    done = complete(few)
+    ends = last_round(done)
     judged = sorted((c for c in frame.columns if c.startswith("test_")), key=lambda c: c != "test_accuracy")
     return {
         "time": time.time(),
@@ -39,11 +42,11 @@ def overview(readers: Sequence[RunReader]) -> View:
         "runs": [_run(reader) for reader in readers],
         "jobs": [_job(reader, key, names[reader.label, key[0]]) for reader in readers for key in reader.jobs],
         "columns": _numeric(frame),
-        "methods": _curves(frame),
-        "seeds": _lines(frame),
-        "boxes": {column: _boxes(frame, column) for column in judged},
-        "differences": {column: _differences(frame, column) for column in judged},
-        "costs": _costs(frame),
+        "methods": _curves(done),
+        "seeds": _lines(few),
+        "boxes": {column: _boxes(ends, column) for column in judged},
+        "differences": {column: _differences(ends, column) for column in judged},
+        "costs": _costs(few),
         **_table(frame),
     }
 
@@ -121,11 +124,17 @@ def _numeric(frame: pl.DataFrame) -> list[str]:
 
 def _thin(frame: pl.DataFrame, most: int) -> pl.DataFrame:
     """Fewer rounds of each method."""
-    parts = [
-        own.filter(pl.col("round").is_in(thinned(own["round"].unique().to_list(), most)))
-        for own in frame.partition_by("method", maintain_order=True)
-    ]
-    return pl.concat(parts) if parts else frame
+    found = frame.group_by("method", maintain_order=True).agg(pl.col("round").unique())
+    kept = {method: thinned(rounds, most) for method, rounds in found.iter_rows()}
+    if sum(map(len, kept.values())) == found["round"].list.len().sum():
+        return frame
+    wanted = [(method, number) for method, rounds in kept.items() for number in rounds]
+    return frame.join(
+        pl.DataFrame(wanted, schema={"method": pl.String, "round": pl.Int64}, orient="row"),
+        on=["method", "round"],
+        how="semi",
+        maintain_order="left",
+    )
 
 
 def _over_nodes(frame: pl.DataFrame, columns: Sequence[str], *more: pl.Expr) -> pl.DataFrame:
@@ -139,10 +148,9 @@ def _curves(frame: pl.DataFrame) -> dict[str, View]:
     columns = _numeric(frame)
     if frame.is_empty():
         return {}
-    kept = _thin(complete(frame), POINTS)
     spreads = [pl.col(c).cast(pl.Float64).fill_nan(None).std().alias(f"{c}±") for c in columns]
     found: dict[str, View] = {}
-    for (method,), own in _over_nodes(kept, columns, *spreads).group_by("method", maintain_order=True):
+    for (method,), own in _over_nodes(frame, columns, *spreads).group_by("method", maintain_order=True):
         rounds = own.group_by("round", maintain_order=True).agg(pl.all().exclude("method")).sort("round")
         view: View = {"round": rounds["round"].to_list(), "seeds": own["seed"].n_unique(), "columns": {}}
         for c in columns:
@@ -171,7 +179,7 @@ def _lines(frame: pl.DataFrame) -> dict[str, View]:
 def _table(frame: pl.DataFrame) -> View:
     if frame.is_empty():
         return {"table": None, "finding": "Nothing was recorded yet.", "ran": ""}
-    made = summary(frame)
+    made = summary(frame.select(*KEYS, pl.col("^(test_.*|sent_bytes)$")))
     said = {
         "title": title(made),
         "headers": headers(made),
@@ -182,10 +190,10 @@ def _table(frame: pl.DataFrame) -> View:
     return {"table": said, "finding": finding(made), "ran": what_was_run(frame, made)}
 
 
-def _boxes(frame: pl.DataFrame, column: str) -> dict[str, View]:
+def _boxes(ends: pl.DataFrame, column: str) -> dict[str, View]:
     """How the nodes of a method stand at its last round, those of all seeds together."""
     found: dict[str, View] = {}
-    for (method,), own in last_round(complete(frame)).group_by("method", maintain_order=True):
+    for (method,), own in ends.group_by("method", maintain_order=True):
         values = own[column].cast(pl.Float64).fill_nan(None).drop_nulls()
         if len(values):
             shown = values.gather_every(max(1, -(-len(values) // DOTS)))
@@ -193,12 +201,12 @@ def _boxes(frame: pl.DataFrame, column: str) -> dict[str, View]:
     return found
 
 
-def _differences(frame: pl.DataFrame, column: str) -> list[View]:
+def _differences(ends: pl.DataFrame, column: str) -> list[View]:
     """For each two methods the mean difference at the last round over the seeds both have, with its interval."""
-    if frame.is_empty():
+    if ends.is_empty():
         return []
-    ends = per_seed(last_round(complete(frame)), column).drop_nulls("value")
-    by_method = {name: dict(ends.filter(method=name).select("seed", "value").iter_rows()) for name in methods(ends)}
+    means = per_seed(ends, column).drop_nulls("value")
+    by_method = {name: dict(means.filter(method=name).select("seed", "value").iter_rows()) for name in methods(means)}
     found = []
     for a, b in combinations(by_method, 2):
         common = sorted(by_method[a].keys() & by_method[b].keys())
@@ -211,7 +219,7 @@ def _differences(frame: pl.DataFrame, column: str) -> list[View]:
 def _costs(frame: pl.DataFrame) -> list[View]:
     """What a method has cost: sums over nodes, means over seeds."""
     kept = [c for c in TOTALS if c in frame.columns]
-    last = frame.sort("round").group_by("method", "seed", "node", maintain_order=True).last()
+    last = frame.group_by("method", "seed", "node", maintain_order=True).agg(pl.col(kept).max())  # totals only grow
     whole = last.group_by("method", "seed", maintain_order=True).agg(pl.col(kept).sum())
     mean = whole.group_by("method", maintain_order=True).agg(pl.col(kept).mean())
     return [{k: short(v) if isinstance(v, float) else v for k, v in row.items()} for row in mean.iter_rows(named=True)]

@@ -75,6 +75,7 @@ class RunReader:
         self._fresh: list[pl.DataFrame] = []
         self._frame = records.empty()
         self._known: dict[JobKey, int] = {}
+        self._parts: dict[JobKey, pl.DataFrame] = {}
 
     def refresh(self) -> bool:
         """Read what is new; whether there was anything."""
@@ -98,8 +99,16 @@ class RunReader:
         """The records so far."""
         if self._fresh:
             self._frame = records.together([self._frame, *self._fresh])
-            self._fresh = []
+            self._fresh, self._parts = [], {}
         return self._frame
+
+    def rows(self, key: JobKey) -> pl.DataFrame:
+        """The records of a job so far."""
+        frame = self.frame
+        if not self._parts and not frame.is_empty():
+            parts = frame.partition_by("method", "seed", as_dict=True)
+            self._parts = {(str(method), int(seed)): part for (method, seed), part in parts.items()}
+        return self._parts.get(key, frame.clear())
 
     @property
     def running(self) -> bool:

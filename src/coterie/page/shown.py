@@ -24,6 +24,8 @@ class Shown:
         self._lock = Lock()
         self.listed = len(folders) == 1 and not is_run(folders[0]) if listed is None else listed
         """Whether it is a folder whose runs are listed, which is found out if it is not said."""
+        self._last: tuple[Any, View] = (None, {})
+        """The latest overview, and what it is of."""
         self.runs: dict[str, Path] = {}
         self.root = folders[0] if self.listed else None
         self._readers: dict[str, RunReader] = {}
@@ -47,7 +49,11 @@ class Shown:
     def overview(self, runs: Sequence[str]) -> View:
         """The runs of these names as a whole; all, if none is named and they are not those of a folder."""
         with self._lock:
-            return overview(self._refreshed(runs))
+            readers = self._refreshed(runs)
+            known = tuple((reader.label, reader.version, reader.running) for reader in readers)
+            if self._last[0] != known:
+                self._last = known, overview(readers)
+            return self._last[1]
 
     def version(self, runs: Sequence[str]) -> int:
         """A number that grows as these runs do."""

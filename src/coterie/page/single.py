@@ -14,7 +14,7 @@ from coterie.page.overview import View, job_id, overview
 from coterie.page.run import RunReader
 from coterie.page.shown import Shown
 
-NUMBERS = 1_200_000
+NUMBERS = 400_000
 """How many values of nodes are written into the page at most; of more, rounds and then seeds are left out."""
 FEWEST = 12
 """Rounds below which seeds are left out instead."""

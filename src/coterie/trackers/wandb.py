@@ -16,7 +16,8 @@ class WandB:
     def __init__(self, project: str = "coterie", group: str | None = None, config: Any = None, **options: Any) -> None:
         self._wandb = needed("wandb", "wandb")
         self.options: Mapping[str, Any] = {"project": project, "group": group, "config": config, **options}
-        self._name, self._run = "", None
+        self._name = ""
+        self._run: Any = None
 
     def event(self, event: Event) -> None:
         """Take note of an evaluation, of a warning, and of how a job ends."""
