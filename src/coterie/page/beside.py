@@ -8,40 +8,37 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from coterie.page.peers import PeersShown
-from coterie.page.serving import Site, check_installed
-from coterie.page.shown import Shown
+from coterie.page.serving import Site
 
 
 @contextlib.contextmanager
 def served(folders: Sequence[Path], how: str = "runs") -> Iterator[str]:
-    """Serve the page of some `runs`, of a `folder` of runs, or of `peers`, meanwhile; gives its address."""
-    check_installed()
-    words = [sys.executable, "-m", "coterie.page.beside", how, *map(str, folders)]
+    """Serve the page of some `runs`, of a `folder` of runs, or of `peers`, meanwhile; gives its address at once."""
+    site = Site()
+    words = [sys.executable, "-m", "coterie.page.beside", str(site.socket.fileno()), how, *map(str, folders)]
     # A session of its own: Ctrl-C asks the run to stop, which ends the page when it has.
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    assert process.stdin is not None
-    assert process.stdout is not None
+    process = subprocess.Popen(
+        words, stdin=subprocess.PIPE, pass_fds=[site.socket.fileno()], start_new_session=True, close_fds=True
+    )
+    site.socket.close()
     try:
-        yield process.stdout.readline().strip()
+        yield site.url
     finally:
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(5)
-        process.kill()
-        process.stdout.close()
+        process.kill()  # it holds nothing
         process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
 
 
-def _main(how: str, *names: str) -> None:
+def _main(place: str, how: str, *names: str) -> None:
     os.nice(5)  # whoever computes goes first
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    from coterie.page.peers import PeersShown
+    from coterie.page.shown import Shown
+
     folders = [Path(name) for name in names]
     shown = PeersShown(folders) if how == "peers" else Shown(folders, listed=how == "folder")
-    site = Site()
-    print(site.url, flush=True)
-    threading.Thread(target=_end_with_input, daemon=True).start()
-    site.serve(shown)
+    Site(inherited=int(place)).serve(shown)
 
 
 def _end_with_input() -> None:

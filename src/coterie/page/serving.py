@@ -5,6 +5,7 @@ import ipaddress
 import secrets
 import socket
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 from coterie.errors import CoterieError
@@ -14,24 +15,16 @@ MISSING = "Install it with `pip install 'coterie[web]'`."
 
 def check_installed() -> None:
     """Say at once if what serves the page is not installed."""
-    try:
-        import fastapi  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError:
-        raise CoterieError("the page needs the extra `web`", cure=MISSING) from None
+    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
+        raise CoterieError("the page needs the extra `web`", cure=MISSING)
 
 
 class Site:
     """A place where a page is served: bound, so that its address is known, and not yet answering."""
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, host: str = "127.0.0.1", port: int = 0, inherited: int | None = None) -> None:
         check_installed()
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        try:
-            self.socket = socket.create_server((host, port), family=family, backlog=64)
-        except OSError as error:
-            cure = "Choose another --port or --host."
-            raise CoterieError(f"cannot serve at {host}:{port} ({error.strerror or error})", cure=cure) from None
+        self.socket = _bound(host, port) if inherited is None else socket.socket(fileno=inherited)
         self.host, self.port = self.socket.getsockname()[:2]
         self.token = None if ipaddress.ip_address(self.host).is_loopback else secrets.token_urlsafe(18)
 
@@ -70,6 +63,14 @@ class Site:
             limit_concurrency=64,
             server_header=False,
         )
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=64)
+    except OSError as error:
+        cure = "Choose another --port or --host."
+        raise CoterieError(f"cannot serve at {host}:{port} ({error.strerror or error})", cure=cure) from None
 
 
 def _own_names() -> Iterator[str]:
