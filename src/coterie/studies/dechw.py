@@ -24,6 +24,7 @@ from coterie.report.races import (
 )
 from coterie.report.statistics import methods
 from coterie.runs.exhibits import Exhibit, Results, Scale, Shown
+from coterie.studies._cells import dechw_cells
 from coterie.studies._contenders import BASELINES, OURS, WITH_GAIN, named
 from coterie.studies._scales import describe_scale, rounds_to_evaluate
 from coterie.studies.decdiff import allocations
@@ -54,6 +55,8 @@ def dechw(scale: Scale) -> dict[str, Exhibit]:
 
     Reference: Ahmad et al., DecHW: Heterogeneous Decentralized Federated Learning Exploiting Second-Order Information
     """
+    if scale == "full":
+        return dechw_cells()
     runs = _runs(scale)
     scaled = describe_scale(runs.values(), PAPER)
     if scale != "paper":

@@ -13,6 +13,7 @@ from coterie.report.panels import DASHED, SOLID, Line, Panel, colour, draw_panel
 from coterie.report.plateaus import interval_cell, leaving_times, power_law_exponent
 from coterie.report.sheets import Sheet
 from coterie.runs.exhibits import Exhibit, Results, Scale, Shown
+from coterie.studies._cells import initialisation_cells
 from coterie.studies._early_stage import (
     assortativity_exhibit,
     gossip_exhibit,
@@ -36,6 +37,8 @@ def initialisation(scale: Scale) -> dict[str, Exhibit]:
     Reference: Badie-Modiri, Boldrini, Valerio, Kertész, Karsai, Initialisation and Network Effects in Decentralised
     Federated Learning, 2024
     """
+    if scale == "full":
+        return initialisation_cells(MNIST, HE, GAIN)
     return {
         "figure 3a": _complete(scale, "sgd"),
         "figure 3c": _zipf(scale),
