@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from coterie.config.configuration import Configuration
-from coterie.report.cells import Goal, cell_sheet
+from coterie.report.cells import Milestone, cell_sheet
 from coterie.report.panels import Panel, colour, draw_panels, line
 from coterie.runs.exhibits import Exhibit, Results, Shown
 from coterie.studies._contenders import named
@@ -43,7 +43,7 @@ def dechw_cells() -> dict[str, Exhibit]:
     paper = NUMBERS["best"]["mnist"]["0.5"]
     best = float(NUMBERS["accuracy"]["dechw"][1].split()[0]) / 100
     goals = [
-        Goal(f"{share:.0%} of {best:.3f}", share * best, {m: row[i] for m, row in paper.items()})
+        Milestone(f"{share:.0%} of {best:.3f}", share * best, {m: row[i] for m, row in paper.items()})
         for i, share in enumerate((0.5, 0.75, 0.9))
     ]
     return {
@@ -71,7 +71,7 @@ def decdiff_cells(times: Mapping[str, tuple[str, ...]], centralised: float) -> d
         methods={m: {**own, "rounds": rounds[m]} for m, own in named(rounds).items()},
     )
     goals = [
-        Goal(f"{share:.0%} of {centralised:.4f}", share * centralised, {m: row[i] for m, row in times.items()})
+        Milestone(f"{share:.0%} of {centralised:.4f}", share * centralised, {m: row[i] for m, row in times.items()})
         for i, share in enumerate((0.5, 0.8, 0.9))
     ]
     return {
@@ -106,7 +106,7 @@ def initialisation_cells(
     return made
 
 
-def _raced(title: str, label: str, run: Configuration, names: Mapping[str, str], goals: list[Goal]) -> Exhibit:
+def _raced(title: str, label: str, run: Configuration, names: Mapping[str, str], goals: list[Milestone]) -> Exhibit:
     def show(found: Results, folder: Path) -> list[Shown]:
         (records,) = found.records.values()
         here = [m for m in names if m in records["method"].unique()]
@@ -133,7 +133,7 @@ def _plateau(n: int, run: Configuration) -> Exhibit:
         here = [m for m in names if m in records["method"].unique()]
         lines = [line(records.filter(pl.col("method") == m), names[m], colour(i)) for i, m in enumerate(here)]
         planned = {m: e.rounds for m, e in run.resolved.items()}
-        goals = [Goal(f"loss below {level:g}", level, {}, "test_loss") for level in (2.07, 1.0, 0.5)]
+        goals = [Milestone(f"loss below {level:g}", level, {}, "test_loss") for level in (2.07, 1.0, 0.5)]
         panel = Panel(f"Setting A, n = {n}", lines)
         return [draw_panels([panel], folder / f"cell-A{n}.png"), cell_sheet(records, names, planned, goals)]
 
