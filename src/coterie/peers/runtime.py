@@ -113,7 +113,8 @@ class PeerRuntime:
         codes = {code(t): signature for signature, t in self.node.classmates.items()}
         mode, half = config.timing.mode, config.half
         common = {PHASE: config.phase, "seed": config.seed, "engine.mode": mode, "engine.half": half}
-        same = common | fixed(self.node.classmates.values())
+        data = {"classes of the data": config.job.samples.classes, "shape of a sample": config.job.samples.shape}
+        same = common | data | fixed(self.node.classmates.values())
         self.agreement = Agreement(shared(config.settings, config.job.protocol, **same), codes)
         expected = vocabulary(config.job, self.node, rounds, half)
         self.links = Calls(config.home, config.numbers, self.mailroom, self.agreement, expected, self.status, self.log)
