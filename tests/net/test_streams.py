@@ -327,7 +327,8 @@ def test_data_stay_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: s
     for text in tap.hellos:
         hello = Hello.FromString(text)
         assert fields(hello) <= {"version", "session", "digest", "shared", "signatures", "round", "finished"}
-        assert {key.partition(".")[0] for key in hello.shared} <= {*SHARED, "seed", "engine", "phase", "topology"}
+        about = {"seed", "engine", "phase", "topology", "classes of the data", "shape of a sample"}
+        assert {key.partition(".")[0] for key in hello.shared} <= {*SHARED, *about}
         assert {key for key in hello.shared if key.startswith("topology")} <= {"topology.mixing"}
         assert len(text) < 4096
     for text in tap.pulses:
