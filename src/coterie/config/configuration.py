@@ -261,8 +261,7 @@ class Configuration(BaseModel):
         """The epochs of one turn: whole ones, and what is left over is not trained."""
         protocol, nodes = choice("protocol", resolve("protocol", self.protocol)), 1 if self.pooled else self.nodes
         (made := protocol.make()).fits(nodes)
-        turns = made.turns(nodes, self.rounds)
-        if budget < turns:
+        if budget < (turns := made.turns(nodes, self.rounds)):
             expected = f"at least {turns}, an epoch for each of {turns} turns of protocol {protocol.name}"
             cure = f"Raise it: --budget {turns}, or take fewer nodes or rounds."
             raise ConfigError("budget", expected=expected, got=budget, cure=cure)
