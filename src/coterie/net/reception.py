@@ -11,13 +11,15 @@ import torch
 from google.protobuf.message import DecodeError
 
 from coterie.contract import Message
-from coterie.errors import PeerError, Refused
-from coterie.net import descriptors
+from coterie.errors import Refused
 from coterie.net.agreement import PHASE, disagreement
-from coterie.net.contacts import ALIVE, SERVICE, SLOWEST, STALL, Contacts, Link
+from coterie.net.contacts import SLOWEST, STALL, Contacts, Link
+from coterie.net.dialling import Dialling
+from coterie.net.doors import Door
 from coterie.net.events import happens
+from coterie.net.joining import Doorman
 from coterie.net.places import StagingPlace
-from coterie.net.tls import caller, server_credentials
+from coterie.net.tls import STRANGER, caller
 from coterie.net.wire import CHUNK, Expected, Receiver
 from coterie.net.wire_pb2 import Header, Hello, Receipt
 from coterie.node.buffers import BufferPool
@@ -27,18 +29,12 @@ from coterie.node.sums import Packet
 PULSE = 1.0
 LULL = 0.1
 """Seconds between two pulses, at least: in short rounds messages tell the round often enough."""
-HANDSHAKE = 10.0
-"""Seconds in which a caller must have shown who it is; until then anybody may be calling."""
-IDLE = 30.0
-"""Seconds after which a connection without calls is closed, even if it is a neighbour's."""
 STREAMS = 2
 """Streams that one neighbour may have open."""
 STAGED = 4
 """Messages that may come in at a time, as long as they flow; further ones wait, and their senders with them."""
 SMALL = 4 * CHUNK
 """Bytes of a message that are checked and added up without a thread of their own."""
-
-STRANGER = "you are not my neighbour"
 
 Read = Callable[[], Awaitable[Any]]
 """Gives the next part of a stream, or EOF."""
@@ -51,36 +47,24 @@ class Reception:
         self.contacts, self.expected, self.intake = contacts, expected, contacts.intake
         self._moved = asyncio.Event()
         self._slots, self._staging = asyncio.Semaphore(STAGED), BufferPool(STAGED)
-        self._server: Any = None
+        self._door, self._doorman = Door(contacts.home), Doorman(contacts.home, self._told)
+        self._dialling = Dialling(contacts.home, contacts.cards)
 
     async def open(self) -> None:
         """Listen."""
-        home = self.contacts.home
-        most = descriptors.connections(descriptors.raise_limit(), len(self.contacts.by_name))
-        limits = {
-            "grpc.max_concurrent_streams": 4 * STREAMS,
-            "grpc.max_allowed_incoming_connections": most,
-            "grpc.server_handshake_timeout_ms": int(1000 * HANDSHAKE),
-            "grpc.max_connection_idle_ms": int(1000 * IDLE),
-        }
-        self._server = grpc.aio.server(options=[*ALIVE, ("grpc.so_reuseport", 0), *limits.items()])
+        unary = grpc.unary_unary_rpc_method_handler
         handlers = {
             "Follow": grpc.unary_stream_rpc_method_handler(self.follow),
             "Deliver": grpc.stream_stream_rpc_method_handler(self.deliver),
+            "Introduce": unary(self.introduce),
+            **self._doorman.handlers(),
+            **self._dialling.handlers(),
         }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        try:
-            self._server.add_secure_port(home.listen, server_credentials(home))
-        except RuntimeError:
-            cure = "Is this peer running already, or the port taken? `coterie peer move` changes the address."
-            raise PeerError(f"cannot listen on {home.listen}", cure=cure) from None
-        await self._server.start()
+        await self._door.open(handlers, len(self.contacts.by_name))
 
     async def close(self) -> None:
         """Hang up."""
-        if self._server is None:
-            return
-        await self._server.stop(0.2)
+        await self._door.close()
         # Who ends the loop while gRPC still winds up calls has a traceback of it on the terminal.
         for _ in range(100):
             await asyncio.sleep(0.01)
@@ -91,6 +75,18 @@ class Reception:
         """Tell the followers at once where we are."""
         self._moved.set()
         self._moved = asyncio.Event()  # a new one: no lock that a cancelled follower could take with it
+
+    def _told(self, what: str, about: str) -> None:
+        known = self.contacts
+        if what == "refused":
+            known.seldom.say(known.log, logging.WARNING, "refused", reason="stranger", detail=about)
+        else:
+            known.seldom.say(known.log, logging.WARNING, what, (about,), neighbour=about)
+
+    async def introduce(self, request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        """A neighbour says that a third would be a good one."""
+        link = await self._caller(context)
+        return await self._doorman.introduced(link.card.name, request)
 
     async def _caller(self, context: grpc.aio.ServicerContext) -> Link:
         try:
