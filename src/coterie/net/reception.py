@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import grpc
@@ -18,6 +20,7 @@ from coterie.net.dialling import Dialling
 from coterie.net.doors import Door
 from coterie.net.events import happens
 from coterie.net.joining import Doorman
+from coterie.net.lines import Kind
 from coterie.net.places import StagingPlace
 from coterie.net.tls import STRANGER, caller
 from coterie.net.wire import CHUNK, Expected, Receiver
@@ -36,6 +39,12 @@ STAGED = 4
 SMALL = 4 * CHUNK
 """Bytes of a message that are checked and added up without a thread of their own."""
 
+REFUSALS = {
+    "stranger": (grpc.StatusCode.UNAUTHENTICATED, STRANGER),
+    "damaged": (grpc.StatusCode.INVALID_ARGUMENT, "damaged"),
+}
+"""How calls end that are refused."""
+
 Read = Callable[[], Awaitable[Any]]
 """Gives the next part of a stream, or EOF."""
 
@@ -52,10 +61,12 @@ class Reception:
 
     async def open(self) -> None:
         """Listen."""
-        unary = grpc.unary_unary_rpc_method_handler
+        unary, both = grpc.unary_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
         handlers = {
             "Follow": grpc.unary_stream_rpc_method_handler(self.follow),
-            "Deliver": grpc.stream_stream_rpc_method_handler(self.deliver),
+            "Deliver": both(self.deliver),
+            "FollowBack": both(partial(self.lend, "FollowBack")),
+            "DeliverBack": both(partial(self.lend, "DeliverBack")),
             "Introduce": unary(self.introduce),
             **self._doorman.handlers(),
             **self._dialling.handlers(),
@@ -99,18 +110,50 @@ class Reception:
             raise AssertionError("abort does not return") from None
 
     async def follow(self, request: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
-        """A neighbour begins to follow us: agree or refuse, then tell it our round again and again."""
+        """A neighbour begins to follow us."""
         link = await self._caller(context)
         try:
-            hello = Hello.FromString(request)
-            if link.followers >= STREAMS:
-                raise Refused("too-many", "follows us already")
-        except DecodeError:
-            self.contacts.refuse(link, Refused("damaged", "a greeting that cannot be read"))
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "damaged")
+            async with aclosing(self.greeted(link, request)) as answers:
+                async for said in answers:
+                    yield said
         except Refused as refusal:
+            await context.abort(*REFUSALS.get(refusal.reason, (grpc.StatusCode.RESOURCE_EXHAUSTED, refusal.reason)))
+
+    async def deliver(self, _: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
+        """A neighbour brings messages.
+
+        They are read from the context: gRPC's iterator would hold the last part of each until the next comes.
+        """
+        link = await self._caller(context)
+        try:
+            async with aclosing(self.brought(link, context.read)) as receipts:
+                async for said in receipts:
+                    yield said
+        except Refused as refusal:
+            await context.abort(*REFUSALS[refusal.reason])
+
+    async def lend(self, kind: Kind, _: Any, context: grpc.aio.ServicerContext) -> None:
+        """A neighbour that nobody can dial opens a stream on which we may call it."""
+        link = await self._caller(context)
+        link.greeted.set()
+        try:
+            with link.serving():
+                await link.lent.take(kind, context)
+        except Refused as refusal:
+            await context.abort(*REFUSALS[refusal.reason])
+
+    async def greeted(self, link: Link, request: bytes) -> AsyncGenerator[bytes]:
+        """Agree with a neighbour's greeting or refuse it, then tell it our round again and again."""
+        try:
+            hello = Hello.FromString(request)
+        except DecodeError:
+            refusal = Refused("damaged", "a greeting that cannot be read")
             self.contacts.refuse(link, refusal)
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refusal.reason)
+            raise refusal from None
+        if link.followers >= STREAMS:
+            refusal = Refused("too-many", "follows us already")
+            self.contacts.refuse(link, refusal)
+            raise refusal
         if objection := disagreement(self.contacts.hello(), hello):
             if not objection.startswith(f"{PHASE}:"):
                 self.contacts.disagree(link, objection)
@@ -130,34 +173,26 @@ class Reception:
                     yield self.contacts.pulse(True)
                     await asyncio.sleep(LULL)
                     await happens(moved, PULSE)
-        except Refused:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, STRANGER)
         finally:
             link.followers -= 1
 
-    async def deliver(self, _: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
-        """A neighbour brings messages, until one is refused: where the next begins is not known then.
-
-        They are read from the context: gRPC's iterator would hold the last part of each until the next comes.
-        """
-        link = await self._caller(context)
+    async def brought(self, link: Link, read: Read) -> AsyncGenerator[bytes]:
+        """Take a neighbour's messages until one is refused: where the next begins is not known then."""
         if link.streams >= STREAMS:  # before anything is read: who opens and says nothing has no more than others
             yield self._receipt(link, Refused("too-many", f"{link.streams + 1} streams at once"))
             return
         link.streams += 1
         try:
             with link.serving():
-                while (first := await context.read()) is not grpc.aio.EOF:
+                while (first := await read()) is not grpc.aio.EOF:
                     try:
-                        await self._take(link, first, context.read)
+                        await self._take(link, first, read)
                     except Refused as refusal:
                         if refusal.reason == "slow":
                             link.rest.begin(time.monotonic())
                         yield self._receipt(link, refusal)
                         return
                     yield self._receipt(link)
-        except Refused:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, STRANGER)
         finally:
             link.streams -= 1
 
