@@ -9,7 +9,7 @@ import pytest
 
 from coterie.engines.peer import free_ports
 from coterie.errors import PeerError
-from coterie.net import joining
+from coterie.net import joining, lending
 from coterie.net.acquaintances import EACH, POLICY, Acquaintances
 from coterie.net.doors import Invited
 from coterie.net.identity import Home
@@ -99,6 +99,25 @@ def test_introductions_are_few_and_a_refusal_stands(tmp_path: Path) -> None:
     assert not alice.neighbours
     with pytest.raises(PeerError, match="whom"):
         known.approve("peer-0")
+
+
+def test_who_cannot_be_dialled_asks_for_introductions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lending, "ASK", 0.1)
+    alice, bob, carol = peers(tmp_path, "alice", "bob", "carol")
+    know(alice, bob)
+    Acquaintances(alice).leave(carol.card, "bob")
+    Acquaintances(alice).leave(carol.card, "dave")
+    lives: dict[str, PeerRuntime] = {}
+
+    async def scene() -> None:
+        tasks = [asyncio.create_task(life(home, lives)) for home in (alice, bob)]
+        await until(lambda: Acquaintances(bob).waiting())
+        await cancelled(tasks)
+
+    run(scene())
+    assert [(each.card, each.by) for each in Acquaintances(bob).waiting()] == [(carol.card, "alice")]
+    assert not Acquaintances(alice).left("bob")
+    assert Acquaintances(alice).left("dave") == [carol.card]
 
 
 def test_an_introduction_replaces_nobody_and_tells_nothing(tmp_path: Path) -> None:

@@ -169,6 +169,7 @@ def _peer() -> App:
     ):
         app.command(command)
     app.command(peer_status.status)
+    app.command(peer_status.doctor)
     return app
 
 

@@ -98,6 +98,7 @@ def introduce(
 ) -> int:
     """Bring two neighbours together: each is told of the other, and both must approve."""
     from coterie.net import joining
+    from coterie.net.acquaintances import Acquaintances
 
     here = _open(home)
     cards = here.neighbours
@@ -110,9 +111,9 @@ def introduce(
     for to, third in ((one, other), (other, one)):
         try:
             answer = asyncio.run(joining.introduce(here, cards[to], cards[third]))
-        except PeerError as error:
-            print(str(error))
-            failed = True
+        except joining.Nobody:
+            Acquaintances(here).leave(cards[third], to)
+            print(f"{to} cannot be dialled: it is told of {third} when it calls this peer, which it does by itself.")
             continue
         told = f"{to} has {third} as a neighbour now" if not answer.asks else f"{to}: `coterie peer approve {third}`"
         refused = {"policy": "does not want introductions", "too-many": "has too many introductions open"}

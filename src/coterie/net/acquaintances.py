@@ -95,6 +95,22 @@ class Acquaintances:
         self._keep(Acquaintance(found.card, found.by, refused=True))
         return found.card
 
+    def leave(self, third: Card, to: str) -> None:
+        """Keep an introduction for a neighbour that we cannot dial, until it asks."""
+        self._write(self._left_for(to) / f"{third.fingerprints[0][:32]}.json", {"card": third.text})
+
+    def left(self, to: str) -> list[Card]:
+        """What was kept for a neighbour, who has it now."""
+        found = []
+        for path in sorted(self._left_for(to).glob("*.json")):
+            with contextlib.suppress(PeerError, *files.UNREADABLE):
+                found.append(Card.parse(str(files.read_json(path)["card"]).encode()))
+            path.unlink(missing_ok=True)
+        return found
+
+    def _left_for(self, to: str) -> Path:
+        return self.home.path / "introducing" / to
+
     def _find(self, name: str) -> Acquaintance:
         begins = name.lower() if len(name) >= 8 else "-"
         found = [e for e in self.waiting() if name == e.card.name or e.card.fingerprints[0].startswith(begins)]
@@ -105,9 +121,12 @@ class Acquaintances:
         raise PeerError("whom?", expected=there or "somebody introduced (there is nobody)", got=name, cure=cure)
 
     def _keep(self, who: Acquaintance) -> None:
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        with files.disk(self.folder, "Make room on the disk, then say it again."):
-            files.write_json(self._path(who.card), {"card": who.card.text, "by": who.by, "refused": who.refused})
+        self._write(self._path(who.card), {"card": who.card.text, "by": who.by, "refused": who.refused})
+
+    def _write(self, path: Path, said: dict[str, Any]) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with files.disk(path.parent, "Make room on the disk, then say it again."):
+            files.write_json(path, said)
 
     def _path(self, card: Card) -> Path:
         return self.folder / f"{card.fingerprints[0][:32]}.json"

@@ -26,7 +26,7 @@ from coterie.net.agreement import PHASE, Agreement
 from coterie.net.contacts import ALIVE, HARMLESS, SERVICE, SLOWEST, STALL, Contacts, Intake, Link
 from coterie.net.events import happens
 from coterie.net.identity import Home
-from coterie.net.lending import lend
+from coterie.net.lending import ask, lend
 from coterie.net.lines import Call, Dialled, Lent, Line
 from coterie.net.reception import Reception
 from coterie.net.status import Status
@@ -186,7 +186,7 @@ class Calls:
             self.contacts.hear(link, welcome)
             beside = [asyncio.create_task(self._deliver_all(link, line))]
             if isinstance(line, Dialled):
-                beside.append(asyncio.create_task(lend(link, line, self.reception)))
+                beside += [asyncio.create_task(each(link, line, self.reception)) for each in (lend, ask)]
             while (said := await _sign_of_life(call, beside[0])) is not grpc.aio.EOF:
                 self.contacts.hear(link, Welcome.FromString(said))
             return True

@@ -15,14 +15,14 @@ from google.protobuf.message import DecodeError
 
 from coterie.errors import CoterieError, PeerError, Refused
 from coterie.net import certificates
-from coterie.net.acquaintances import Acquaintances
+from coterie.net.acquaintances import EACH, Acquaintances
 from coterie.net.addresses import split_address
 from coterie.net.contacts import SERVICE
 from coterie.net.doors import Door
 from coterie.net.identity import LARGEST, Card, Home
 from coterie.net.tickets import Ticket, Tickets
 from coterie.net.tls import STRANGER, channel, dial, shown
-from coterie.net.wire_pb2 import Answer, Application, Introduction
+from coterie.net.wire_pb2 import Answer, Application, Introduction, Introductions
 
 CALL = 10.0
 """Seconds that one step of joining may take."""
@@ -95,6 +95,12 @@ class Doorman:
         except (CoterieError, DecodeError, OSError):
             answer.reason = "card"
         text: bytes = answer.SerializeToString()
+        return text
+
+    def introductions(self, to: str) -> bytes:
+        """Those that were kept for a neighbour."""
+        kept = Acquaintances(self.home).left(to)
+        text: bytes = Introductions(all=[Introduction(card=card.text) for card in kept[:EACH]]).SerializeToString()
         return text
 
 
@@ -196,6 +202,6 @@ async def introduce(home: Home, to: Card, third: Card) -> Answer:
             answer = await call(Introduction(card=third.text).SerializeToString(), timeout=CALL)
             found: Answer = Answer.FromString(answer)
         except (grpc.aio.AioRpcError, DecodeError):
-            cure = f"See that {to.name} is running, and `coterie peer doctor` here. Then say it again."
-            raise PeerError(f"{to.name} does not answer at {to.address}", cure=cure) from None
+            cure = f"See that {to.name} is running: `coterie peer doctor`."
+            raise Nobody(f"{to.name} does not answer at {to.address}", cure=cure) from None
     return found

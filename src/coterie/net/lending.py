@@ -1,17 +1,23 @@
-"""Letting a neighbour that cannot dial us call us over streams that we open."""
+"""Doing without being dialled: a neighbour calls us over streams that we open, and we ask for what it would tell."""
 
 import asyncio
 import contextlib
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from coterie.errors import Refused
+from coterie.net.acquaintances import EACH
 from coterie.net.contacts import Link
 from coterie.net.lines import Dialled
 from coterie.net.reception import Reception
+from coterie.net.wire_pb2 import Introductions
 
 GRACE = 2.0
 """Seconds in which a neighbour that we reach should have reached us."""
+
+ASK = 5.0
+"""Seconds between two questions whether there are introductions."""
 
 
 async def lend(link: Link, line: Dialled, reception: Reception) -> None:
@@ -57,3 +63,13 @@ async def _be_brought(link: Link, line: Dialled, reception: Reception) -> None:
         finally:
             call.cancel()
         await asyncio.sleep(0.1)
+
+
+async def ask(link: Link, line: Dialled, reception: Reception) -> None:
+    """Ask a neighbour now and then whether it would introduce somebody: perhaps it cannot dial us to say so."""
+    while True:
+        await asyncio.sleep(ASK)
+        with contextlib.suppress(grpc.aio.AioRpcError, DecodeError):
+            found = Introductions.FromString(await line.unary("Introductions"))
+            for each in found.all[:EACH]:
+                await reception.hear_of(link.card.name, each.SerializeToString())

@@ -55,6 +55,11 @@ class Dialled:
         """Another call."""
         return self.open("Deliver")
 
+    async def unary(self, name: str, seconds: float = 10.0) -> bytes:
+        """The answer to a question of this name."""
+        answer: bytes = await self.channel.unary_unary(f"/{self._service}/{name}")(b"", timeout=seconds)
+        return answer
+
     def open(self, name: str) -> Any:
         """A stream for a call of this name."""
         return self.channel.stream_stream(f"/{self._service}/{name}")()

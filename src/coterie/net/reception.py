@@ -68,6 +68,7 @@ class Reception:
             "FollowBack": both(partial(self.lend, "FollowBack")),
             "DeliverBack": both(partial(self.lend, "DeliverBack")),
             "Introduce": unary(self.introduce),
+            "Introductions": unary(self.introductions),
             **self._doorman.handlers(),
             **self._dialling.handlers(),
         }
@@ -96,8 +97,15 @@ class Reception:
 
     async def introduce(self, request: bytes, context: grpc.aio.ServicerContext) -> bytes:
         """A neighbour says that a third would be a good one."""
-        link = await self._caller(context)
-        return await self._doorman.introduced(link.card.name, request)
+        return await self.hear_of((await self._caller(context)).card.name, request)
+
+    async def hear_of(self, by: str, said: bytes) -> bytes:
+        """Somebody is introduced by a neighbour."""
+        return await self._doorman.introduced(by, said)
+
+    async def introductions(self, _: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        """A neighbour asks whether we would introduce somebody."""
+        return self._doorman.introductions((await self._caller(context)).card.name)
 
     async def _caller(self, context: grpc.aio.ServicerContext) -> Link:
         try:

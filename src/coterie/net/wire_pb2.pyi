@@ -2,7 +2,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
-from typing import ClassVar as _ClassVar, Optional as _Optional
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -102,6 +102,12 @@ class Introduction(_message.Message):
     CARD_FIELD_NUMBER: _ClassVar[int]
     card: str
     def __init__(self, card: _Optional[str] = ...) -> None: ...
+
+class Introductions(_message.Message):
+    __slots__ = ("all",)
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    all: _containers.RepeatedCompositeFieldContainer[Introduction]
+    def __init__(self, all: _Optional[_Iterable[_Union[Introduction, _Mapping]]] = ...) -> None: ...
 
 class Answer(_message.Message):
     __slots__ = ("reason", "card", "asks")
