@@ -27,7 +27,7 @@ from coterie.net.contacts import ALIVE, HARMLESS, SERVICE, SLOWEST, STALL, Conta
 from coterie.net.events import happens
 from coterie.net.identity import Home
 from coterie.net.lending import ask, lend
-from coterie.net.lines import Call, Dialled, Lent, Line
+from coterie.net.lines import Call, Dialled, Lent, Way
 from coterie.net.reception import Reception
 from coterie.net.status import Status
 from coterie.net.tls import channel
@@ -168,7 +168,7 @@ class Calls:
             await happens(link.greeted, pause * random.uniform(0.7, 1.3))
             pause = min(pause * 1.7, LONGEST_PAUSE)
 
-    async def _stay(self, link: Link, line: Line) -> bool:
+    async def _stay(self, link: Link, line: Way) -> bool:
         """Follow a neighbour, and deliver to it, until the line breaks; False if it will not have us."""
         call = await line.follow(self.contacts.hello().SerializeToString())
         beside: list[asyncio.Task[None]] = []
@@ -197,7 +197,7 @@ class Calls:
             if beside:
                 await asyncio.wait(beside)  # which lets our own end through; awaiting the tasks themselves might not
 
-    async def _greeting(self, link: Link, line: Line, call: Call) -> Any:
+    async def _greeting(self, link: Link, line: Way, call: Call) -> Any:
         """The answer to our greeting; if the neighbour lends us a stream before, we need not wait for it."""
         reading, lent = _reading(call), asyncio.create_task(link.lent.arrived.wait())
         if isinstance(line, Lent):
@@ -226,7 +226,7 @@ class Calls:
             p for p in self._outgoing if link.number in p.targets and p.serial not in link.settled and p.round <= latest
         ]
 
-    async def _deliver_all(self, link: Link, line: Line) -> None:
+    async def _deliver_all(self, link: Link, line: Way) -> None:
         """Bring a neighbour what it is to have, as it comes up."""
         call: Call | None = None
         try:

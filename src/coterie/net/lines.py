@@ -29,7 +29,7 @@ class Call(Protocol):
         ...
 
 
-class Line(Protocol):
+class Way(Protocol):
     """A way to a neighbour."""
 
     async def follow(self, hello: bytes) -> Call:

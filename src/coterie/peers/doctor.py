@@ -23,7 +23,7 @@ LITTLE = 1 << 30
 APART = 60.0
 """Seconds that clocks may be apart without a word."""
 
-State = Literal["ok", "look", "fail"]
+Health = Literal["ok", "look", "fail"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Finding:
     """What was found, and what to do about it."""
 
     about: str
-    state: State
+    state: Health
     text: str
     cure: str = ""
 
@@ -121,7 +121,7 @@ async def _neighbour(home: Home, card: Card, alive: bool) -> list[Finding]:
     apart = answer.clock - (before + time.time()) / 2
     if abs(apart) > APART + (time.time() - before):
         now = datetime.fromtimestamp(answer.clock, UTC)
-        state: State = "look" if abs(apart) < SKEW.total_seconds() else "fail"
+        state: Health = "look" if abs(apart) < SKEW.total_seconds() else "fail"
         text = f"{card.name}'s says {now:%Y-%m-%d %H:%M} UTC, {abs(apart) / 60:.0f} minutes from ours"
         found.append(Finding("clock", state, text, "Set the one that is wrong; certificates bear a day."))
     word = WORDS.get(answer.trouble, WORDS["another"])
