@@ -21,8 +21,9 @@ from coterie.lessons import PEAK, Homecoming, Lesson
 from coterie.metrics import Occasion, Values
 from coterie.node.architecture import architectures
 from coterie.node.bundles import Bundle
+from coterie.node.distances import squared_distances
 from coterie.node.evaluation import Curves, lent, score
-from coterie.node.merging import Exchange, Merger, squared_distances
+from coterie.node.merging import Exchange, Merger
 from coterie.node.student import RowStudent, Schoolhouse, exercise
 from coterie.node.training import NONE, Trainer, Turns, stack_height
 
