@@ -8,14 +8,11 @@ from typing import Any
 
 from coterie.engines._launching import Launcher
 from coterie.engines._moves import Delivery, Request
+from coterie.engines._session import WorkerLostError
 from coterie.engines._workers import Doing, Workers
 from coterie.errors import CoterieError, RunError
 
 Route = Callable[[Sequence[tuple[Any, ...]], Doing | None], list[Any]]
-
-
-class WorkerLostError(RunError):
-    """A worker, or the machine it was on, is not there any more."""
 
 
 class Crew(Workers):

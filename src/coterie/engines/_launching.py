@@ -5,8 +5,10 @@ import os
 import pickle
 import platform
 import secrets
+import select
 import signal
 import socket
+import threading
 import time
 import traceback
 from abc import ABC, abstractmethod
@@ -18,6 +20,7 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from coterie import processes
+from coterie.config.configuration import Method
 from coterie.engines._seat import Seat
 from coterie.engines._wire import Wire, WireError
 from coterie.errors import ConfigError, CoterieError, RunError
@@ -26,6 +29,8 @@ from coterie.version import __version__
 
 START = 300.0
 """Seconds within which all workers must have come."""
+STUCK = 20.0
+"""Seconds that a worker has to end by itself."""
 
 
 class Launcher(ABC):
@@ -42,12 +47,23 @@ class Launcher(ABC):
         """A worker that has ended, if that is known otherwise than by its connection."""
         return None
 
+    def free(self) -> int:
+        """How many workers there is room for now."""
+        return processes.cores_here()
+
+    def settle(self, count: int) -> int:
+        """How many workers to go on with, of so many, after some were lost."""
+        return count
+
     def look(self) -> None:  # noqa: B027  most have nothing to look for
         """Raise what has gone wrong with those that have not come yet."""
 
     @abstractmethod
     def stop(self) -> None:
         """End the workers."""
+
+    def leave(self) -> None:  # noqa: B027  most have nothing to leave
+        """There will be no more workers."""
 
 
 class Meeting:
@@ -104,14 +120,18 @@ def check_versions(worker: int, about: dict[str, Any]) -> None:
             raise ConfigError(what, expected=ours, got=about[name], cure=f"Install {name}=={ours} there.")
 
 
-def serve(ticket: dict[str, Any], worker: int, samples: Samples | None) -> None:
-    """The worker program: come to the meeting, and do what is asked until nobody asks any more."""
+def serve(ticket: dict[str, Any], worker: int, samples: Samples | Method | None) -> None:
+    """The worker program: come to the meeting, and do what is asked until nobody asks any more.
+
+    Samples that are not handed over are read from the data folder of the machine, by a method's settings.
+    """
     with contextlib.suppress(ValueError):  # not the main thread, as in an actor
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who was started by hand decides what Ctrl-C means
     torch.set_num_threads(1)
     if interface := _interface(ticket["address"]):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     pipe = Client((ticket["address"], ticket["port"]), authkey=ticket["key"])
+    over = _watch(pipe)
     about = {
         "worker": worker,
         "machine": platform.node(),
@@ -139,11 +159,27 @@ def serve(ticket: dict[str, Any], worker: int, samples: Samples | None) -> None:
             pipe.send_bytes(pickle.dumps((how, value, time.perf_counter() - start), protocol=5))
         except OSError:
             break
+    over.set()
     if seat is not None:
         seat.wire.close()
 
 
-def _seated(ticket: dict[str, Any], worker: int, name: str, samples: Samples | None) -> Seat:
+def _watch(pipe: Connection) -> threading.Event:
+    """End this process if it is still waiting for another worker when nobody asks for anything any more."""
+    over = threading.Event()
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(pipe.fileno(), select.POLLRDHUP)
+        while not over.is_set():
+            if poll.poll(1000) and not over.wait(STUCK):
+                os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    return over
+
+
+def _seated(ticket: dict[str, Any], worker: int, name: str, samples: Samples | Method | None) -> Seat:
     place = ticket["address"], ticket["store"], worker, ticket["count"], name, ticket["device"]
     seat = Seat(Wire(*place))
     if samples is not None:
@@ -198,30 +234,3 @@ def _address_of(interface: str) -> str | None:
         found = fcntl.ioctl(probe.fileno(), 0x8915, struct.pack("256s", interface[:15].encode()))  # SIOCGIFADDR
         return socket.inet_ntoa(found[20:24])
     return None
-
-
-class ByProcesses(Launcher):
-    """Workers as processes of this machine, without Ray."""
-
-    def __init__(self) -> None:
-        self.started: list[Any] = []
-
-    def start(self, meeting: Meeting, count: int, samples: Samples) -> None:
-        ticket = meeting.ticket(count)
-        for worker in range(count):
-            self.started.append(processes.start(serve, ticket, worker, samples, preload=["coterie.engines._launching"]))
-
-    def look(self) -> None:
-        for worker, process in enumerate(self.started):
-            if not process.is_alive():
-                raise RunError(f"worker {worker} ended before it began", cure="Look at the lines above.")
-
-    def gone(self) -> int | None:
-        return next((w for w, process in enumerate(self.started) if not process.is_alive()), None)
-
-    def stop(self) -> None:
-        for process in self.started:
-            process.join(timeout=1)
-            if process.is_alive():
-                process.kill()
-        self.started.clear()

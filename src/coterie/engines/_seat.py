@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
+from safetensors.torch import load
 from torch import Tensor
 
 from coterie import files
@@ -66,7 +67,9 @@ class Seat:
             self.held.fold(request.folds)
         if request.sends or request.gets:
             self.held.move(request.sends, request.gets)
-        return getattr(self, request.name)(*request.args)
+        found = getattr(self, request.name)(*request.args)
+        self.wire.sent()
+        return found
 
     def nothing(self) -> None:
         """Messages only were to be moved."""
@@ -100,9 +103,11 @@ class Seat:
         """A round begins."""
         self.held.forget()
         self.models.begin_round(number, degree)
-        if degree is not None:
-            self.roster = replace(self.roster, degree=degree)
-            self.worker.meet(degree)
+
+    def meet(self, degree: Indices) -> None:
+        """Let all nodes know how many they hear from now on."""
+        self.roster = replace(self.roster, degree=degree)
+        self.worker.meet(degree)
 
     def _here(self, parts: list[GroupRows]) -> list[GroupRows]:
         return [(g, self.local[g][rows]) for g, rows in parts]
@@ -358,20 +363,33 @@ class Seat:
         """Whether all of one's own models are finite."""
         return not diverged(Snapshot(self.models.rows()).tensors())
 
-    def write(self, path: Path, mark: str) -> list[bytes] | None:
-        """Write one's own rows to a file; if the folder is not to be seen from here, give what would stand in it."""
+    def write(self, path: Path, shared: bool) -> list[bytes] | None:
+        """Write one's own rows to a file; if the folder is another machine's, give what should stand in it."""
         content = pieces(Snapshot(self.models.rows()).tensors())
-        if not (path.parent / mark).is_file():
+        if not shared:
             return [bytes(piece) for piece in content]
         files.put(path, *content)
         return None
 
-    def read(self, path: Path, head: bytes) -> bool:
-        """Take one's own rows from a file of rows; whether it is to be seen from here."""
-        if not path.is_file() or path.open("rb").read(len(head)) != head:
+    def sees(self, path: Path, content: bytes) -> bool:
+        """Whether a file is to be seen from here."""
+        try:
+            return path.read_bytes() == content
+        except OSError:
             return False
-        self.restore(Snapshot.read(read_tensors(path)[0]).rows)
-        return True
+
+    def begins(self, path: Path, head: bytes) -> bool:
+        """Whether a file is to be seen from here, and begins so."""
+        try:
+            with path.open("rb") as file:
+                return file.read(len(head)) == head
+        except OSError:
+            return False
+
+    def read(self, path: Path, content: bytes | None) -> None:
+        """Take one's own rows from a file of rows, or from its content."""
+        tensors = read_tensors(path)[0] if content is None else load(content)
+        self.restore(Snapshot.read(tensors).rows)
 
     def counts(self) -> tuple[int, int]:
         """How many bytes were sent to others so far, and the most memory that was used."""

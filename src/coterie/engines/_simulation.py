@@ -11,7 +11,7 @@ from coterie.engines._session import StepwiseSession
 from coterie.engines._workers import Workers
 from coterie.job import Job
 from coterie.node.description import Description
-from coterie.node.snapshot import Snapshot
+from coterie.node.snapshot import KeptRows, Snapshot
 
 
 class Simulation(StepwiseSession):
@@ -37,17 +37,24 @@ class Simulation(StepwiseSession):
         self.places = self._scheduler.places
 
     def snapshot(self) -> dict[str, Tensor]:
+        return self._snapshot(self.models.rows()).tensors()
+
+    def _snapshot(self, rows: dict[int, KeptRows]) -> Snapshot:
         notes = {
             node: {name: torch.from_numpy(noted.copy()) for name, noted in kept.items()}
             for found in self.workers.all("kept")
             for node, kept in found.items()
         }
         counters = dict(enumerate(self._scheduler.counters))
-        return Snapshot.of(self.models.rows(), counters, notes, self.ledger).tensors()
+        return Snapshot.of(rows, counters, notes, self.ledger)
 
     def restore(self, state: dict[str, Tensor]) -> None:
         kept = Snapshot.read(state)
         self.models.restore(kept.rows)
+        self._restore(kept)
+
+    def _restore(self, kept: Snapshot) -> None:
+        """Go back to all of a snapshot but its rows."""
         kept.restore(self.ledger)
         self._scheduler.counters = [kept.counters.get(node, {}) for node in range(self.job.roster.nodes)]
         notes: list[dict[int, dict[str, np.ndarray]]] = [{} for _ in range(self.workers.count)]

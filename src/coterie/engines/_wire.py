@@ -48,7 +48,6 @@ class Wire:
 
     def send(self, peer: int, tensor: Tensor) -> None:
         """Begin to send a tensor."""
-        self._going = [(work, kept) for work, kept in self._going if not work.is_completed()]
         kept = tensor.detach().contiguous().cpu()
         if not kept.numel():
             return
@@ -71,6 +70,15 @@ class Wire:
             raise WireError(str(error)) from None
         assert work is not None
         return Coming([here], [work])
+
+    def sent(self) -> None:
+        """Wait until all that is under way from here has left."""
+        for work, _ in self._going:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                raise WireError(str(error)) from None
+        self._going.clear()
 
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum of everyone's tensor, who all must call this."""
