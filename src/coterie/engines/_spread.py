@@ -13,11 +13,12 @@ from coterie.engines._crew import Crew
 from coterie.engines._groups import Mode
 from coterie.engines._matrices import Models
 from coterie.engines._moves import Delivery, Held, Kind, Named, SpreadBundle, columns_used
-from coterie.engines._plans import Planner, Route
+from coterie.engines._plans import Planner, summed
 from coterie.engines._seat import live
 from coterie.engines._worker import AnswerTask, ExerciseTask, LessonTask, PackedFields, PackedMessage
 from coterie.engines._workers import Doing, Workers
 from coterie.job import Indices, Job
+from coterie.network.crossing import Crossing
 from coterie.node.architecture import architectures
 from coterie.node.bundles import NUMBER, Bundle
 from coterie.node.cost import cost
@@ -41,7 +42,7 @@ class SpreadModels(Models):
         self.present: dict[tuple[int, int], Indices] = {}
         """Which messages of which bundle have come to which worker."""
         self.planner = Planner(job.rule, crew.count)
-        self._fresh = 0
+        self._fresh, self._round = 0, 0
 
     def show(self, workers: Workers) -> None:
         told = replace(self.job, samples=None, network=None, rule=None, protocol=None)  # type: ignore[arg-type]
@@ -143,19 +144,19 @@ class SpreadModels(Models):
         return self.crew.carry_out(delivery, doing)
 
     def _served(
-        self, route: Route, exchange: Exchange, worker: int, mine: Indices, delivery: Delivery
+        self, route: Crossing, exchange: Exchange, worker: int, mine: Indices, delivery: Delivery
     ) -> list[tuple[SpreadBundle, sp.csr_array]]:
         """What these rows hear, and how: a neighbour's row, or the average of several that one worker has."""
         found = [(h.bundle, sp.csr_array(h.arcs[mine])) for h in exchange.heard]
         if route.plan == "sums":
-            found[0] = route.summed(found[0][0], found[0][1], worker, mine, delivery, self._name)  # type: ignore[arg-type]
+            found[0] = summed(route.covers, found[0][0], found[0][1], worker, mine, delivery, self._name)  # type: ignore[arg-type]
         return found  # type: ignore[return-value]
 
     def _name(self) -> int:
         self._fresh += 1
         return self._fresh
 
-    def _turn(self, g: int, exchange: Exchange, route: Route) -> list[Any]:
+    def _turn(self, g: int, exchange: Exchange, route: Crossing) -> list[Any]:
         """Merge on blocks of columns between two exchanges among all workers."""
         delivery, bundle = self._delivery(), exchange.heard[0].bundle
         assert isinstance(bundle, SpreadBundle)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +18,6 @@ from coterie.engines._dealing import Dealer
 from coterie.engines._groups import Mode
 from coterie.engines._launchers import ByProcesses, ByRay, ByTorchrun
 from coterie.engines._launching import Launcher, Meeting
-from coterie.engines._placement import Placement, loads, place
 from coterie.engines._scheduler import Scheduler
 from coterie.engines._session import Engine, JobRun, WorkerLostError
 from coterie.engines._simulation import Simulation
@@ -25,6 +25,7 @@ from coterie.engines._spread import SpreadModels
 from coterie.engines.local import Local
 from coterie.errors import ConfigError, RunError
 from coterie.job import Job, Samples
+from coterie.network.placement import Placement, place
 from coterie.node.cost import cost
 from coterie.node.snapshot import KeptRows, Snapshot
 
@@ -69,7 +70,7 @@ class Cluster(Engine):
             cure = "Say `torchrun --nproc-per-node 2 -m coterie run …`, or leave --engine.by out."
             raise ConfigError("this process was not started by torchrun", cure=cure)
         launchers = {"ray": lambda: ByRay(self.address, self.gpus), "torchrun": ByTorchrun, "processes": ByProcesses}
-        return ClusterSession(self, launchers[by]())  # type: ignore[operator]
+        return ClusterSession(self, launchers[by]())
 
 
 class ClusterSession(Simulation):
@@ -101,17 +102,20 @@ class ClusterSession(Simulation):
 
     def _count(self, job: Job) -> int:
         count = self._most or self.engine.workers or (self.crew.count if self.crew else self.launcher.free())
-        if not self.engine.workers:
+        if job.roster.nodes > 1 and not self.engine.workers:
             count = min(count, job.roster.nodes)
-        if count > job.roster.nodes:
+        if count > job.roster.nodes > 1:  # where all data are in one place, one of them has the node
             cure = f"Use --engine.workers {job.roster.nodes} or fewer."
             raise ConfigError("more workers than nodes", expected=f"up to {job.roster.nodes}", got=count, cure=cure)
         return max(count, 1)
 
     def _place(self, job: Job) -> Placement:
-        costs = [cost(model, job.samples).flops for model in job.roster.models]
-        work = loads(job.roster, costs)
-        return place(job.graph(1), work, self.count, job.roster.seed, self.engine.placement)
+        work = np.ones(job.roster.nodes)
+        for model, nodes in zip(job.roster.models, job.roster.groups, strict=True):
+            each = 1 + cost(model, job.samples).flops
+            work[nodes] = [each * max(job.roster.steps(int(n)), 1) for n in nodes]
+        count = min(self.count, job.roster.nodes)
+        return place(job.graph(1), work, count, job.roster.seed, self.engine.placement)
 
     def begin(self, job: Job, plan: dict[str, Any] | None = None) -> None:
         self.count = self._count(job)

@@ -5,10 +5,12 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
+from numpy.typing import NDArray
 
-from coterie.job import Indices, Roster
 from coterie.network.graph import Graph
 from coterie.randomness import key
+
+Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,6 @@ def place(graph: Graph, loads: np.ndarray, workers: int, seed: int, by: str = "a
     cut = owner[graph.sources] != owner[graph.targets]
     links = cut if graph.directed else cut[graph.sources < graph.targets]
     return Placement(owner, by, int(links.sum()), len(links))
-
-
-def loads(roster: Roster, costs: list[int]) -> np.ndarray:
-    """What each node's training costs in a round."""
-    found = np.ones(roster.nodes)
-    for g, nodes in enumerate(roster.groups):
-        found[nodes] = [(1 + costs[g]) * max(roster.steps(int(n)), 1) for n in nodes]
-    return found
 
 
 def _pymetis() -> Any:
