@@ -61,7 +61,7 @@ class TestPlans:
         agree(drive("three", rule=rule, topology=topology), drive("memory", rule=rule, topology=topology))
 
     def test_float_buffers_are_averaged_in_sums_too(self) -> None:
-        settings = {"topology": "star", "model": {"name": "cnn", "sizes": [4], "norm": "batch"}, "batch_size": 8}
+        settings = {"topology": "star", "model": {"name": "cnn", "channels": [4], "norm": "batch"}, "batch_size": 8}
         agree(drive("cluster", **settings), drive("memory", **settings))
 
     @pytest.mark.parametrize("topology", ["star", "ring"])

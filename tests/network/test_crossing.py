@@ -80,12 +80,12 @@ def test_nothing_crosses_where_nothing_is_cut() -> None:
 def test_counts_of_a_thousand_nodes(
     name: str, settings: dict[str, object], workers: int, halo: float, sums: float
 ) -> None:
-    """Against counts that were made independently, with other graphs of the families and another seed."""
+    """No more than counts that were made independently, with other graphs of the families, by cuts alone."""
     graph = drawn(name, 1024, **settings)
     found = counted(graph, place(graph, np.ones(1024), workers, 0, "metis").owner, workers)
-    assert found["halo"] / 1024 == pytest.approx(halo, rel=0.1)
+    assert 0.8 * halo <= found["halo"] / 1024 <= 1.05 * halo
     if sums:
-        assert found["sums"] / 1024 == pytest.approx(sums, rel=0.1)
+        assert 0.8 * sums <= found["sums"] / 1024 <= 1.05 * sums
     assert found["transpose"] / 1024 == pytest.approx(2 * (workers - 1) / workers)
 
 

@@ -48,7 +48,8 @@ class Holdings:
         if key is None:
             self._fresh += 1
             key = (self.wire.worker + 1 << 40) + self._fresh
-        self.held[key] = Holding(bundle, ids)
+        mine = self.held.setdefault(key, Holding(bundle, ids))  # others' may be on their way already
+        mine.bundle, mine.ids = bundle, ids
         return Held(key, self.wire.worker, self.kinds(bundle), ids[bundle.refused])
 
     def kinds(self, bundle: Bundle) -> dict[str, Kind]:

@@ -96,6 +96,8 @@ class Request:
     gets: list[Move] = field(default_factory=list)
     folds: list["Fold"] = field(default_factory=list)
     """What it adds up first, to send sums in place of rows."""
+    early: list[Move] = field(default_factory=list)
+    """Models of its rows that it sends as soon as these are trained: the numbers are those of rows."""
 
 
 class Fold(NamedTuple):
@@ -150,6 +152,16 @@ class Delivery:
         self.requests[worker] = request
         request.folds.append(fold)
 
+    def send_early(self, source: int, target: int, bundle: SpreadBundle, messages: Indices, rows: Indices) -> None:
+        """Have messages sent that are the models of these rows, as soon as these are trained."""
+        key = int(bundle.keys[0])
+        known = self.present.get((key, target), np.empty(0, np.int64))
+        self.present[key, target] = np.union1d(known, messages)
+        for worker, peer, side, ids in ((source, target, "early", rows[messages]), (target, source, "gets", messages)):
+            request = self.requests[worker] or Request("nothing", ())
+            self.requests[worker] = request
+            getattr(request, side).append(Move(Run(key, ids), bundle.group, peer, bundle.fields))
+
     @property
     def bytes(self) -> int:
         """What is sent for all of it."""
@@ -158,7 +170,7 @@ class Delivery:
     def moves(self) -> Iterator[tuple[int, int, Move]]:
         """Who sends what to whom."""
         for worker, request in enumerate(self.requests):
-            for move in request.sends if request else ():
+            for move in [*request.sends, *request.early] if request else ():
                 yield worker, move.peer, move
 
     def reference(self, worker: int, message: PackedMessage) -> PackedMessage:

@@ -8,9 +8,9 @@ import scipy.sparse as sp
 
 from coterie.contract import Rule
 from coterie.engines._moves import Delivery, Fold, Run, SpreadBundle
-from coterie.job import Indices
+from coterie.job import Indices, Job
 from coterie.network.crossing import Cover, Crossing, Pair, crossing
-from coterie.node.merging import Exchange
+from coterie.node.merging import Exchange, HeardBundle
 
 
 def summed(
@@ -80,13 +80,13 @@ class Planner:
         """What the plans have put on the wire so far."""
         self._known: dict[bytes, Crossing] = {}
 
-    def route(self, exchange: Exchange, owners: Indices) -> Crossing:
-        """The cheapest way for an exchange, whose rows these workers own."""
+    def route(self, exchange: Exchange, owners: Indices, rows: int) -> Crossing:
+        """The cheapest way for an exchange, whose rows, of so many there are, these workers own."""
         heard = exchange.heard[0]
         bundle, arcs = heard.bundle, heard.arcs
         assert isinstance(bundle, SpreadBundle)
         alone = len(exchange.heard) == 1 and len(np.unique(bundle.keys)) == 1
-        whole = alone and self.turns and self._whole(bundle, exchange)
+        whole = alone and self.turns and len(bundle.ids) == rows and self._whole(bundle, exchange)
         about = (arcs.indices, arcs.indptr, owners, bundle.owners, np.array([alone, whole]))
         key = hashlib.blake2b(b"".join(np.ascontiguousarray(a).tobytes() for a in about), digest_size=16).digest()
         if key not in self._known:
@@ -105,3 +105,30 @@ class Planner:
     def count(self, delivery: Delivery, more: int = 0) -> None:
         """Add up what a merge puts on the wire."""
         self.bytes += delivery.bytes + more
+
+
+def foreseen(job: Job, g: int, round: int, rows: Indices, key: int) -> Exchange | None:
+    """What will be heard of these rows of an architecture, if all of them tell everyone who hears them.
+
+    None if nobody hears anything. The bundle's numbers are those of the rows that will say something.
+    """
+    graph, here = job.graph(round), job.members(round)
+    nodes = job.roster.groups[g]
+    there = here[graph.sources] & here[graph.targets]
+    says = rows[np.isin(nodes[rows], graph.sources[there])]
+    active = job.faults.active(graph, round) if job.faults.fails else np.ones(len(graph.sources), bool)
+    place = np.full(graph.nodes, -1)
+    place[nodes[says]] = np.arange(len(says))
+    row = np.full(graph.nodes, -1)
+    row[nodes] = np.arange(len(nodes))
+    arcs = np.flatnonzero(there & active & (place[graph.sources] >= 0) & (row[graph.targets] >= 0))
+    hearing = np.unique(row[graph.targets[arcs]])
+    if not len(arcs):
+        return None
+    at = np.searchsorted(hearing, row[graph.targets[arcs]]), place[graph.sources[arcs]]
+    weights = graph.weights[arcs].astype(np.float32)
+    table = sp.csr_array((weights, at), shape=(len(hearing), len(says)))
+    keys, owners = np.full(len(says), key), np.zeros(len(says), np.int64)
+    sizes = job.roster.sizes(nodes[says]).numpy()
+    bundle = SpreadBundle(g, {}, sizes, round, np.empty(0, np.int64), [], keys, says, owners)
+    return Exchange(hearing, (HeardBundle(table, bundle),), round)

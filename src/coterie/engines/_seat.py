@@ -2,7 +2,7 @@
 
 import platform
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,17 +11,16 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from safetensors.torch import load
-from torch import Tensor
 
 from coterie import files
 from coterie.config.build import load_samples
 from coterie.config.configuration import Method
-from coterie.contract import Me
 from coterie.engines._dealing import GroupRows
 from coterie.engines._groups import Mode
 from coterie.engines._holdings import Holdings
 from coterie.engines._matrices import Matrices
 from coterie.engines._moves import Held, Reference, Request, Run, columns_used, picked
+from coterie.engines._turning import Turned, turn
 from coterie.engines._wire import Wire
 from coterie.engines._worker import (
     AnswerTask,
@@ -37,7 +36,7 @@ from coterie.job import Indices, Job, Samples
 from coterie.metrics import Occasion, Values
 from coterie.node.bundles import Bundle
 from coterie.node.distances import squared_distances
-from coterie.node.merging import Exchange, HeardBundle, Merger
+from coterie.node.merging import Exchange, HeardBundle
 from coterie.node.snapshot import KeptRows, Snapshot, diverged
 from coterie.node.training import Turns
 from coterie.records.tensors import pieces, read_tensors
@@ -67,6 +66,7 @@ class Seat:
             self.held.fold(request.folds)
         if request.sends or request.gets:
             self.held.move(request.sends, request.gets)
+        self.early = list(request.early)
         found = getattr(self, request.name)(*request.args)
         self.wire.sent()
         return found
@@ -97,6 +97,7 @@ class Seat:
         self.models = Matrices(replace(job, roster=roster, samples=self.samples, rule=rule, protocol=protocol), modes)
         self.roster = roster
         self.worker.open(roster, self.models.groups)
+        self.worker.trained = self._trained
         self.held = Holdings(self.models, self.wire)
 
     def begin_round(self, number: int, degree: Indices | None) -> None:
@@ -115,7 +116,18 @@ class Seat:
     # Computing for one's own rows.
 
     def train(self, parts: list[GroupRows], round: int, measures: tuple[str, ...], turns: Turns) -> TrainingReport:
+        self.ready = [np.zeros(len(nodes), bool) for nodes in self.every]
         return self.worker.train(self._here(parts), round, measures, turns)
+
+    def _trained(self, g: int, rows: Indices) -> None:
+        """Send what is ready, while other rows still train."""
+        self.ready[g][self.own[g][rows]] = True
+        for move in [m for m in self.early if m.group == g and self.ready[g][m.run.ids].all()]:
+            at, trainer = torch.as_tensor(self.local[g][move.run.ids]), self.worker.trainers[g]
+            whole = {"w": trainer.params, "buffers": trainer.buffers}
+            for name in sorted(move.kinds):
+                self.wire.send(move.peer, whole[name][at])
+            self.early.remove(move)
 
     def observe(self, parts: list[GroupRows], round: int) -> None:
         self.worker.observe(self._here(parts), round)
@@ -235,49 +247,9 @@ class Seat:
 
         Every message is the model of the row of its number, and nothing else.
         """
-        trainer, count, rows = self.worker.trainers[g], self.wire.count, exchange.rows
-        said = np.concatenate([run.ids for run in runs])
-        ends = [trainer.params.shape[1] * w // count for w in range(count + 1)]
-        width, mine = ends[self.wire.worker + 1] - ends[self.wire.worker], self.wire.worker
-        block = trainer.params.new_empty(len(said), width)
-        theirs = [np.flatnonzero(owners == w) for w in range(count)]
-        own = trainer.params[torch.as_tensor(self.local[g][said[theirs[mine]]])]
-        for w, found in self._swap(own, theirs, ends, width):
-            block[torch.as_tensor(theirs[w])] = found
-        at = torch.as_tensor(np.searchsorted(said, rows))
-        merged, nodes = block[at], self.every[g][rows]
-        roster, layout = self.roster, self.models.layouts[g]
-
-        def me(some: Any, round: int) -> Me:
-            return roster.me(nodes[some], round, layout)
-
-        bundle = Bundle(g, {"w": block}, sizes, exchange.round, NOBODY)
-        whole = replace(exchange, rows=np.arange(len(rows)), heard=(HeardBundle(arcs, bundle),))
-        Merger(self.worker.rule, merged, block[:, :0], {}, me).by_columns(whole, 0, width)
-        self._bring_back(g, rows, merged, owners[np.searchsorted(said, rows)], ends)
-
-    def _swap(self, own: Tensor, theirs: list[Indices], ends: list[int], width: int) -> Iterator[tuple[int, Tensor]]:
-        """Send everyone its columns of one's own rows; gives everyone's rows of one's own columns."""
-        others = [w for w in range(self.wire.count) if w != self.wire.worker]
-        coming = {w: self.wire.receive(w, (len(theirs[w]), width), own.dtype) for w in others}
-        for w in others:
-            self.wire.send(w, own[:, ends[w] : ends[w + 1]])
-        yield self.wire.worker, own[:, ends[self.wire.worker] : ends[self.wire.worker + 1]]
-        for w, tensors in coming.items():
-            yield w, tensors.wait()[0].to(own.device)
-
-    def _bring_back(self, g: int, rows: Indices, merged: Tensor, owners: Indices, ends: list[int]) -> None:
-        """Send merged columns to the owners of their rows, and store what comes of one's own."""
-        trainer, mine = self.worker.trainers[g], self.wire.worker
-        others = [w for w in range(self.wire.count) if w != mine]
-        own = torch.as_tensor(self.local[g][rows[owners == mine]])
-        shapes = {w: (len(own), ends[w + 1] - ends[w]) for w in others}
-        coming = {w: self.wire.receive(w, shape, merged.dtype) for w, shape in shapes.items()}
-        for w in others:
-            self.wire.send(w, merged[torch.as_tensor(np.flatnonzero(owners == w))])
-        trainer.params[own, ends[mine] : ends[mine + 1]] = merged[torch.as_tensor(np.flatnonzero(owners == mine))]
-        for w, tensors in coming.items():
-            trainer.params[own, ends[w] : ends[w + 1]] = tensors.wait()[0].to(merged.device)
+        trainer = self.worker.trainers[g]
+        own = Turned(trainer.params, self.local[g], self.every[g])
+        turn(self.wire, self.worker.rule, self.roster, self.models.layouts[g], own, exchange, arcs, runs, owners, sizes)
 
     def answer(self, g: int, task: AnswerTask, runs: list[Run], sizes: np.ndarray, round: int) -> Held | None:
         """What rows answer, a message each: to those named by these runs."""

@@ -9,11 +9,13 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from coterie.contract import Rule
 from coterie.engines._crew import Crew
+from coterie.engines._dealing import GroupRows
 from coterie.engines._groups import Mode
 from coterie.engines._matrices import Models
 from coterie.engines._moves import Delivery, Held, Kind, Named, SpreadBundle, columns_used
-from coterie.engines._plans import Planner, summed
+from coterie.engines._plans import Planner, foreseen, summed
 from coterie.engines._seat import live
 from coterie.engines._worker import AnswerTask, ExerciseTask, LessonTask, PackedFields, PackedMessage
 from coterie.engines._workers import Doing, Workers
@@ -26,6 +28,10 @@ from coterie.node.description import Description
 from coterie.node.merging import Exchange
 from coterie.node.snapshot import KeptRows
 
+NOBODY: Indices = np.empty(0, np.int64)
+PIECE = 1 << 19
+"""Bytes of models that are sent together while others are still trained."""
+
 
 class SpreadModels(Models):
     """The models of a job at the workers of a crew."""
@@ -34,6 +40,7 @@ class SpreadModels(Models):
         self.job, self.modes, self.crew, self.owner = job, modes, crew, owner
         made = architectures(job.roster, job.samples)
         self.layouts = [architecture.layout for architecture in made]
+        self.widths = [architecture.width for architecture in made]
         self.costs = [cost(model, job.samples).flops for model in job.roster.models]
         about = job.samples.shape, job.samples.answers
         pairs = zip(made, job.roster.models, strict=True)
@@ -43,6 +50,8 @@ class SpreadModels(Models):
         """Which messages of which bundle have come to which worker."""
         self.planner = Planner(job.rule, crew.count)
         self._fresh, self._round = 0, 0
+        self._early: dict[int, tuple[int, Indices]] = {}
+        """By architecture, the name of what is sent while nodes train, and of which rows it is."""
 
     def show(self, workers: Workers) -> None:
         told = replace(self.job, samples=None, network=None, rule=None, protocol=None)  # type: ignore[arg-type]
@@ -52,12 +61,13 @@ class SpreadModels(Models):
         ]
         self.crew.each("open", [(told, own, list(self.modes)) for own in parts])
         self.crew.routes = {
+            "train": self._train,
             "merge": self._merge, "distances": self._distances, "answer": self._answer,
             "exercise": self._exercise, "teach": self._teach,
         }  # fmt: skip
 
     def begin_round(self, number: int, degree: Indices | None) -> None:
-        self._round, self.present = number, {}
+        self._round, self.present, self._early = number, {}, {}
         self.crew.all("begin_round", number, degree)
 
     def _delivery(self) -> Delivery:
@@ -66,11 +76,12 @@ class SpreadModels(Models):
     # Messages.
 
     def say(self, g: int, rows: Indices, model: bool) -> SpreadBundle | None:
-        self._fresh += 1
+        early, expected = self._early.pop(g, (0, NOBODY))
+        key = early if not model and np.array_equal(rows, expected) else self._name()
         owners, delivery = self.owners[g][rows], self._delivery()
         for worker in np.unique(owners).tolist():
             mine = np.flatnonzero(owners == worker)
-            delivery.ask(worker, "say", self._fresh, g, rows[mine], model, mine)
+            delivery.ask(worker, "say", key, g, rows[mine], model, mine)
         said = [each for each in self.crew.carry_out(delivery) if isinstance(each, Held)]
         if not said:
             return None
@@ -78,7 +89,7 @@ class SpreadModels(Models):
         sizes = self.job.roster.sizes(self.job.roster.groups[g][rows]).numpy()
         refused = np.sort(np.concatenate([s.refused for s in said]))
         count = len(rows)
-        keys = np.full(count, self._fresh)
+        keys = np.full(count, key)
         return SpreadBundle(g, kinds, sizes, self._round, refused, [], keys, np.arange(count), owners)
 
     def bundle(self, g: int, nodes: Indices, fields: dict[str, Tensor] | PackedFields) -> SpreadBundle:
@@ -120,10 +131,52 @@ class SpreadModels(Models):
 
     # Operations of the scheduler that need messages.
 
+    def _train(self, arguments: Sequence[tuple[Any, ...]], doing: Doing | None) -> list[Any]:
+        """Train, and have models sent on that will be told to others, as soon as they are there."""
+        delivery = self._delivery()
+        if self.job.protocol.tells_trained and type(self.job.rule).send is Rule.send and not self.job.rule.observes:
+            for g in range(len(self.owners)):
+                self._foresee(g, [parts for parts, *_ in arguments], delivery)
+        for worker, args in enumerate(arguments):
+            delivery.ask(worker, "train", *args)
+        self.planner.count(delivery)
+        return self.crew.carry_out(delivery, doing)
+
+    def _foresee(self, g: int, dealt: list[list[GroupRows]], delivery: Delivery) -> None:
+        """Have what will be said of these rows sent in the order of their training, in pieces of some size."""
+        order = [np.concatenate([NOBODY, *(rows for h, rows in parts if h == g)]) for parts in dealt]
+        exchange = foreseen(self.job, g, self._round, np.sort(np.concatenate(order)), self._name())
+        if exchange is None:
+            return
+        bundle, width = exchange.heard[0].bundle, self.layouts[g].size
+        assert isinstance(bundle, SpreadBundle)
+        bundle.fields = {"w": Kind(width, torch.float32, True)}
+        if extra := self.widths[g] - width:
+            bundle.fields["buffers"] = Kind(extra, torch.float32, True)
+        said = bundle.ids.copy()  # of each message, the row
+        bundle.ids, bundle.owners = np.arange(len(said)), self.owners[g][said]
+        owners = self.owners[g][exchange.rows]
+        route = self.planner.route(exchange, owners, len(self.owners[g]))
+        if route.plan == "transpose":
+            return
+        self._early[g] = int(bundle.keys[0]), said
+        step = max(1, PIECE // (4 * self.widths[g]))
+        for worker in range(self.crew.count):
+            used = columns_used(sp.csr_array(exchange.heard[0].arcs[np.flatnonzero(owners == worker)]))
+            for source in np.unique(bundle.owners[used]).tolist():
+                wanted = used[bundle.owners[used] == source]
+                if route.plan == "sums":
+                    wanted = np.intersect1d(wanted, route.covers.get((source, worker), (NOBODY, NOBODY))[0])
+                when = np.argsort(order[source], kind="stable")
+                place = when[np.searchsorted(order[source], said[wanted], sorter=when)] if source != worker else NOBODY
+                wanted = wanted[np.argsort(place)] if source != worker else NOBODY
+                for at in range(0, len(wanted), step):
+                    delivery.send_early(source, worker, bundle, wanted[at : at + step], said)
+
     def _merge(self, arguments: Sequence[tuple[Any, ...]], doing: Doing | None) -> list[Any]:
         g, exchange = arguments[0]
         owners = self.owners[g][exchange.rows]
-        route = self.planner.route(exchange, owners)
+        route = self.planner.route(exchange, owners, len(self.owners[g]))
         if route.plan == "transpose":
             return self._turn(g, exchange, route)
         delivery = self._delivery()
@@ -162,7 +215,7 @@ class SpreadModels(Models):
         assert isinstance(bundle, SpreadBundle)
         used = columns_used(exchange.heard[0].arcs)
         arcs = _columns(sp.csr_array(exchange.heard[0].arcs), used)
-        about = (bundle.runs(used), bundle.owners[used], self.owners[g][exchange.rows], bundle.sizes[used])
+        about = bundle.runs(used), bundle.owners[used], bundle.sizes[used]
         for worker in range(self.crew.count):
             delivery.ask(worker, "turn", g, replace(exchange, heard=()), arcs, *about)
         self.planner.count(delivery, int(route.rows["transpose"] * self.layouts[g].size * 4))
