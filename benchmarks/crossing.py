@@ -1,4 +1,4 @@
-"""Rows between machines by three plans over six families of networks, and the round times that follow. Computed, not run.
+"""Rows between machines by three plans over six families of networks, and round times: computed, not run.
 
 `python benchmarks/crossing.py` prints the tables of docs/cluster.md.
 """

@@ -12,7 +12,7 @@ from coterie.engines._session import WorkerLostError
 from coterie.engines._workers import Doing, Workers
 from coterie.errors import CoterieError, RunError
 
-Route = Callable[[Sequence[tuple[Any, ...]], Doing | None], list[Any]]
+Asking = Callable[[Sequence[tuple[Any, ...]], Doing | None], list[Any]]
 
 
 class Crew(Workers):
@@ -21,7 +21,7 @@ class Crew(Workers):
     def __init__(self, launcher: Launcher, pipes: Sequence[Connection], about: Sequence[dict[str, Any]]) -> None:
         self.launcher, self.pipes, self.about = launcher, list(pipes), list(about)
         self.count = len(self.pipes)
-        self.routes: dict[str, Route] = {}
+        self.routes: dict[str, Asking] = {}
         """How operations are asked for that need messages of others."""
         self.spoilt = False
         """Whether an operation was broken off, so that some may still wait for others."""

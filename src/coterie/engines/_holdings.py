@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from coterie.engines._matrices import Matrices
-from coterie.engines._moves import Fold, Held, Kind, Move, Run
+from coterie.engines._moves import Fold, Kind, Made, Move, Run
 from coterie.engines._wire import Coming, Wire
 from coterie.job import Indices
 from coterie.node.bundles import Bundle
@@ -43,14 +43,14 @@ class Holdings:
         """A round is over."""
         self.held = {}
 
-    def keep(self, bundle: Bundle, ids: Indices, key: int | None = None) -> Held:
+    def keep(self, bundle: Bundle, ids: Indices, key: int | None = None) -> Made:
         """Hold one's own messages under a name, a new one if none is given."""
         if key is None:
             self._fresh += 1
             key = (self.wire.worker + 1 << 40) + self._fresh
         mine = self.held.setdefault(key, Holding(bundle, ids))  # others' may be on their way already
         mine.bundle, mine.ids = bundle, ids
-        return Held(key, self.wire.worker, self.kinds(bundle), ids[bundle.refused])
+        return Made(key, self.wire.worker, self.kinds(bundle), ids[bundle.refused])
 
     def kinds(self, bundle: Bundle) -> dict[str, Kind]:
         """What the fields of a bundle are."""

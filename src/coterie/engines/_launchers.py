@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from coterie import processes
 from coterie.datasets import each
 from coterie.engines._launching import Launcher, Meeting, serve
+from coterie.engines._wire import TCPStore
 from coterie.errors import ConfigError, RunError
 from coterie.job import Samples
 
@@ -242,7 +242,7 @@ def follow() -> None:
             serve(ticket, int(os.environ["RANK"]), settings)
 
 
-def _store() -> TCPStore:
+def _store() -> Any:
     from datetime import timedelta
 
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])

@@ -17,12 +17,11 @@ from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
 import torch
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from coterie import processes
 from coterie.config.configuration import Method
 from coterie.engines._seat import Seat
-from coterie.engines._wire import Wire, WireError
+from coterie.engines._wire import TCPStore, Wire, WireError
 from coterie.errors import ConfigError, CoterieError, RunError
 from coterie.job import Samples
 from coterie.version import __version__
@@ -85,8 +84,8 @@ class Meeting:
         """The connections of so many workers, and what each says of itself, in their order."""
         found: dict[int, tuple[Connection, dict[str, Any]]] = {}
         until = time.monotonic() + START
-        server: Any = self.listener._listener._socket  # type: ignore[attr-defined]
-        server.settimeout(1.0)
+        listener: Any = self.listener
+        listener._listener._socket.settimeout(1.0)
         while len(found) < count:
             try:
                 pipe = self.listener.accept()

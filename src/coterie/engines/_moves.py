@@ -69,7 +69,7 @@ class Reference(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Named:
+class Addressed:
     """One message that is to be handed to a worker: of which bundle, and which of it."""
 
     bundle: SpreadBundle
@@ -77,7 +77,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Held:
+class Made:
     """What came of a worker's operation and stays there: a bundle's name, its fields, and which messages are void."""
 
     key: int
@@ -173,13 +173,13 @@ class Delivery:
             for move in [*request.sends, *request.early] if request else ():
                 yield worker, move.peer, move
 
-    def reference(self, worker: int, message: PackedMessage) -> PackedMessage:
+    def reference(self, worker: int, message: PackedMessage) -> Any:
         """A message by name for a worker, who will have it."""
+        named: Any
         named, size, number = message
-        assert isinstance(named, Named)
         self.need(worker, named.bundle, np.array([named.message]))
         at = Reference(int(named.bundle.keys[named.message]), int(named.bundle.ids[named.message]))
-        return at, size, number  # type: ignore[return-value]
+        return at, size, number
 
 
 def columns_used(arcs: Any) -> Indices:

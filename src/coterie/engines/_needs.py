@@ -35,11 +35,12 @@ def needs(job: Job, owner: Indices, workers: int) -> list[int]:
     return [int(n) for n in found]
 
 
-def check(needed: Sequence[int], about: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse what cannot fit into the machines that workers are on."""
+def check(needed: Sequence[int], about: Sequence[Mapping[str, Any]], most: float) -> None:
+    """Refuse what cannot fit into the machines that workers are on, or into `most` bytes of each, if that is not 0."""
     for machine in sorted({a["machine"] for a in about}):
         here = [w for w, a in enumerate(about) if a["machine"] == machine]
         wanted, free = sum(needed[w] for w in here), min(about[w]["memory"] for w in here)
+        free = min(free, most) if most else free
         if wanted > SPARE * free:
             cure = "Use more machines, fewer nodes, or a smaller model."
             who = f"worker {here[0]}" if len(here) == 1 else f"workers {here[0]} to {here[-1]}"

@@ -19,7 +19,7 @@ from coterie.engines._dealing import GroupRows
 from coterie.engines._groups import Mode
 from coterie.engines._holdings import Holdings
 from coterie.engines._matrices import Matrices
-from coterie.engines._moves import Held, Reference, Request, Run, columns_used, picked
+from coterie.engines._moves import Made, Reference, Request, Run, columns_used, picked
 from coterie.engines._turning import Turned, turn
 from coterie.engines._wire import Wire
 from coterie.engines._worker import (
@@ -183,7 +183,7 @@ class Seat:
 
     # Messages.
 
-    def say(self, key: int, g: int, rows: Indices, model: bool, ids: Indices) -> Held | None:
+    def say(self, key: int, g: int, rows: Indices, model: bool, ids: Indices) -> Made | None:
         """What these rows say, as these messages of a bundle."""
         bundle = self.models.say(g, self.local[g][rows], model)
         return None if bundle is None else self.held.keep(bundle, ids, key)
@@ -251,7 +251,7 @@ class Seat:
         own = Turned(trainer.params, self.local[g], self.every[g])
         turn(self.wire, self.worker.rule, self.roster, self.models.layouts[g], own, exchange, arcs, runs, owners, sizes)
 
-    def answer(self, g: int, task: AnswerTask, runs: list[Run], sizes: np.ndarray, round: int) -> Held | None:
+    def answer(self, g: int, task: AnswerTask, runs: list[Run], sizes: np.ndarray, round: int) -> Made | None:
         """What rows answer, a message each: to those named by these runs."""
         self.held.arrived()
         if not len(task.rows):
@@ -260,7 +260,7 @@ class Seat:
         mine = AnswerTask(self.local[g][task.rows], np.arange(len(task.rows)), heard)
         return self._made(g, self.worker.answer(g, mine, round))
 
-    def _made(self, g: int, fields: dict[str, Any]) -> Held | None:
+    def _made(self, g: int, fields: dict[str, Any]) -> Made | None:
         """Hold what was made here; nothing if it says nothing."""
         if not fields:
             return None
@@ -282,10 +282,11 @@ class Seat:
             for t in tasks
         ]
         done = self.worker.exercise(read, round, steps)
-        return [
-            replace(d, said=[(self._made(t.group, fields), to) for fields, to in d.said])  # type: ignore[misc]
-            for t, d in zip(tasks, done, strict=True)
-        ]
+        found = []
+        for task, one in zip(tasks, done, strict=True):
+            said: Any = [(self._made(task.group, fields), to) for fields, to in one.said]
+            found.append(replace(one, said=said))
+        return found
 
     def teach(self, tasks: list[LessonTask], round: int, threads: int, groups: list[int]) -> list[Any]:
         """Lessons; `groups` has the architecture of each node."""

@@ -1,6 +1,6 @@
 """Models whose rows lie at the workers of a cluster: what the scheduler asks for, as requests to each of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from coterie.engines._crew import Crew
 from coterie.engines._dealing import GroupRows
 from coterie.engines._groups import Mode
 from coterie.engines._matrices import Models
-from coterie.engines._moves import Delivery, Held, Kind, Named, SpreadBundle, columns_used
+from coterie.engines._moves import Addressed, Delivery, Kind, Made, SpreadBundle, columns_used
 from coterie.engines._plans import Planner, foreseen, summed
 from coterie.engines._seat import live
 from coterie.engines._worker import AnswerTask, ExerciseTask, LessonTask, PackedFields, PackedMessage
@@ -54,7 +54,8 @@ class SpreadModels(Models):
         """By architecture, the name of what is sent while nodes train, and of which rows it is."""
 
     def show(self, workers: Workers) -> None:
-        told = replace(self.job, samples=None, network=None, rule=None, protocol=None)  # type: ignore[arg-type]
+        theirs: Any = None  # each makes its own, and is told who needs which rows
+        told = replace(self.job, samples=theirs, network=theirs, rule=theirs, protocol=theirs)
         parts = [
             tuple(nodes[o == w] for nodes, o in zip(self.job.roster.groups, self.owners, strict=True))
             for w in range(self.crew.count)
@@ -82,7 +83,7 @@ class SpreadModels(Models):
         for worker in np.unique(owners).tolist():
             mine = np.flatnonzero(owners == worker)
             delivery.ask(worker, "say", key, g, rows[mine], model, mine)
-        said = [each for each in self.crew.carry_out(delivery) if isinstance(each, Held)]
+        said = [each for each in self.crew.carry_out(delivery) if isinstance(each, Made)]
         if not said:
             return None
         kinds = {n: k._replace(live=any(s.kinds[n].live for s in said)) for n, k in said[0].kinds.items()}
@@ -93,7 +94,7 @@ class SpreadModels(Models):
         return SpreadBundle(g, kinds, sizes, self._round, refused, [], keys, np.arange(count), owners)
 
     def bundle(self, g: int, nodes: Indices, fields: dict[str, Tensor] | PackedFields) -> SpreadBundle:
-        assert isinstance(fields, Held)
+        assert isinstance(fields, Made)
         sizes, count = self.job.roster.sizes(nodes).numpy(), len(nodes)
         at = np.full(count, fields.key), np.arange(count), np.full(count, fields.worker)
         return SpreadBundle(g, fields.kinds, sizes, self._round, fields.refused, [], *at)
@@ -107,7 +108,8 @@ class SpreadModels(Models):
 
     def pack(self, bundle: Bundle, row: int) -> PackedMessage:
         assert isinstance(bundle, SpreadBundle)
-        return Named(bundle, row), bundle.sizes[row].item(), bundle.round  # type: ignore[return-value]
+        named: Any = Addressed(bundle, row)
+        return named, bundle.sizes[row].item(), bundle.round
 
     def bytes(self, bundle: Bundle) -> int:
         kinds: dict[str, Kind] = bundle.fields
@@ -200,10 +202,10 @@ class SpreadModels(Models):
         self, route: Crossing, exchange: Exchange, worker: int, mine: Indices, delivery: Delivery
     ) -> list[tuple[SpreadBundle, sp.csr_array]]:
         """What these rows hear, and how: a neighbour's row, or the average of several that one worker has."""
-        found = [(h.bundle, sp.csr_array(h.arcs[mine])) for h in exchange.heard]
+        found: list[Any] = [(h.bundle, sp.csr_array(h.arcs[mine])) for h in exchange.heard]
         if route.plan == "sums":
-            found[0] = summed(route.covers, found[0][0], found[0][1], worker, mine, delivery, self._name)  # type: ignore[arg-type]
-        return found  # type: ignore[return-value]
+            found[0] = summed(route.covers, found[0][0], found[0][1], worker, mine, delivery, self._name)
+        return found
 
     def _name(self) -> int:
         self._fresh += 1
@@ -295,22 +297,19 @@ class SpreadModels(Models):
 
 def together(found: Sequence[dict[int, KeptRows]], groups: Sequence[Indices]) -> dict[int, KeptRows]:
     """The rows of several workers, in the order of all nodes."""
-    whole = {}
-    for g in range(len(groups)):
-        parts = [rows[g] for rows in found]
-        order = torch.as_tensor(np.argsort(np.concatenate([p.nodes for p in parts]), kind="stable"))
+    return {g: _together([rows[g] for rows in found], nodes) for g, nodes in enumerate(groups)}
 
-        def joined(read: Callable[[KeptRows], Tensor], parts: list[KeptRows] = parts, order: Tensor = order) -> Tensor:
-            return torch.cat([read(p) for p in parts])[order]
 
-        whole[g] = KeptRows(
-            groups[g],
-            joined(lambda p: p.matrix),
-            joined(lambda p: p.integers),
-            {name: joined(lambda p, name=name: p.state[name]) for name in parts[0].state},  # type: ignore[misc]
-            {name: joined(lambda p, name=name: p.optimiser[name]) for name in parts[0].optimiser},  # type: ignore[misc]
-        )
-    return whole
+def _together(parts: list[KeptRows], nodes: Indices) -> KeptRows:
+    order = torch.as_tensor(np.argsort(np.concatenate([p.nodes for p in parts]), kind="stable"))
+
+    def joined(tensors: Sequence[Tensor]) -> Tensor:
+        return torch.cat(list(tensors))[order]
+
+    state = {name: joined([p.state[name] for p in parts]) for name in parts[0].state}
+    optimiser = {name: joined([p.optimiser[name] for p in parts]) for name in parts[0].optimiser}
+    matrix, integers = joined([p.matrix for p in parts]), joined([p.integers for p in parts])
+    return KeptRows(nodes, matrix, integers, state, optimiser)
 
 
 def _some(kept: KeptRows, rows: Indices) -> KeptRows:

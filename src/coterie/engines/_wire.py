@@ -3,12 +3,14 @@
 import contextlib
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
+_stores: Any = dist  # which does not say that it exports them
+PrefixStore, TCPStore = _stores.PrefixStore, _stores.TCPStore
 PATIENCE = timedelta(hours=12)
 """Nobody gives up before the one who looks after all workers does."""
 

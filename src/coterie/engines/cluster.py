@@ -40,7 +40,8 @@ class Cluster(Engine):
 
     `address` is that of a Ray cluster (else the one here, which is started if there is none); `workers` 0 takes every
     core that is free there, `gpus` is how many each has. `by` says who starts them: `auto` is torchrun within
-    torchrun, else Ray; `processes` needs neither, on one machine.
+    torchrun, else Ray; `processes` needs neither, on one machine. `memory` is how many GB of each machine may be used
+    (0: all that is free).
     """
 
     address: str = ""
@@ -50,12 +51,13 @@ class Cluster(Engine):
     mode: Literal["auto", "stack", "loop"] = "auto"
     chunk: int = 0
     placement: Literal["auto", "metis", "kernighan-lin"] = "auto"
+    memory: float = 0.0
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        if min(self.workers, self.chunk, self.gpus) < 0:
-            got = f"{self.workers}, {self.chunk} and {self.gpus:g}"
-            raise ValueError(f"workers, chunk and gpus are at least 0, not {got}")
+        if min(self.workers, self.chunk, self.gpus, self.memory) < 0:
+            got = f"{self.workers}, {self.chunk}, {self.gpus:g} and {self.memory:g}"
+            raise ValueError(f"workers, chunk, gpus and memory are at least 0, not {got}")
 
     def alone(self) -> Engine:
         """What cannot go to other processes is computed in this one."""
@@ -124,7 +126,7 @@ class ClusterSession(Simulation):
         crew = self._crewed(job)
         owner = self.placement.owner
         self.needed = _needs.needs(job, owner, self.count)
-        _needs.check(self.needed, crew.about)
+        _needs.check(self.needed, crew.about, 1e9 * self.engine.memory)
         self.job, self.workers, self._wired = job, crew, 0
         self.models = SpreadModels(job, self._modes, crew, owner)
         self.models.show(crew)
