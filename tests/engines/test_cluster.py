@@ -110,7 +110,7 @@ class TestLosses:
 
         def kill() -> None:
             if not killed:
-                killed += [p.pid for p in multiprocessing.active_children() if p.pid not in before][-1:]
+                killed.append([p.pid for p in multiprocessing.active_children() if p.pid not in before][-1])
                 os.kill(killed[0], signal.SIGKILL)
 
         out = tmp_path / "x" if kept else None
