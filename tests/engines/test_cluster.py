@@ -6,9 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -19,22 +17,9 @@ from coterie.engines.cluster import Cluster, ClusterSession
 from coterie.errors import ConfigError, RunError
 from coterie.runs import runner
 from driving import agree, drive, session
-from small import At, Noted, happened, interrupted, small, timeless
+from small import At, Noted, assert_close, happened, interrupted, small
 
 TWO = {"name": "cluster", "workers": 2, "by": "processes", "mode": "loop"}
-
-
-def close(left: Any, right: Any) -> None:
-    """Records that are alike to float tolerance, counts and bytes exactly."""
-    left, right = timeless(left), timeless(right)
-    assert left.columns == right.columns
-    for name in left.columns:
-        one, other = left[name], right[name]
-        if one.dtype.is_float():
-            loose = name.endswith("accuracy")
-            np.testing.assert_allclose(one, other, rtol=1e-3, atol=0.04 if loose else 1e-3, err_msg=name)
-        else:
-            assert one.equals(other), name
 
 
 class TestPlans:
@@ -87,10 +72,10 @@ class TestCheckpoints:
         monkeypatch.setattr(processes, "cores_here", lambda: 3)
         again = runner.resume(tmp_path / "x")
         straight = small(keep_optimiser=True).run()
-        close(again.records, straight.records)
+        assert_close(again.records, straight.records)
         models, wanted = again.models(), straight.models()
         for node, model in models.items():
-            torch.testing.assert_close(model.row, wanted[node].row, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_assert_close(model.row, wanted[node].row, rtol=1e-4, atol=1e-4)
 
     def test_a_damaged_shard_is_noticed(self, tmp_path: Path) -> None:
         checkpoint = interrupted(small(engine=TWO), tmp_path / "x")
@@ -115,7 +100,7 @@ class TestLosses:
 
         out = tmp_path / "x" if kept else None
         found = runner.run(small(engine=TWO), out, [At(3, kill), noted]).records
-        close(found, small().run().records)
+        assert_close(found, small().run().records)
         said = [e["text"] for e in noted.named("warning") if "lost" in e["text"]]
         assert len(said) == 1
         assert "going on from round" in said[0]
@@ -206,6 +191,6 @@ def test_within_torchrun(tmp_path: Path) -> None:
     run = ["-m", "coterie", "run", str(tmp_path / "small.toml"), "--out", str(tmp_path / "x")]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     subprocess.run([*torchrun, *run], check=True, capture_output=True, timeout=300)
-    close(records.load(tmp_path / "x"), small(rounds=3).run().records)
+    assert_close(records.load(tmp_path / "x"), small(rounds=3).run().records)
     (plan,) = records.environment(tmp_path / "x")["jobs"].values()
     assert plan["workers"] == 2

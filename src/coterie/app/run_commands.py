@@ -76,7 +76,7 @@ def _running(tokens: list[str], about: str) -> tuple[Callable[..., int], list[st
         if _follows(experiment):
             return 0
         if _begun_again(experiment, Path(folder)):
-            return resume(folder)
+            return resume(str(folder), watch=watch)
         plan.print_plan(experiment)
         with watched(watch, [Path(folder)]):
             return _watch(Path(folder), experiment, lambda observers: runner.run(experiment, folder, observers).records)
