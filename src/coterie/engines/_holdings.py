@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from coterie.engines._matrices import Matrices
-from coterie.engines._moves import Fold, Kind, Made, Move, Run
+from coterie.engines._moves import FieldKind, Fold, Made, Move, Run
 from coterie.engines._wire import Coming, Wire
 from coterie.job import Indices
 from coterie.node.bundles import Bundle
@@ -52,10 +52,10 @@ class Holdings:
         mine.bundle, mine.ids = bundle, ids
         return Made(key, self.wire.worker, self.kinds(bundle), ids[bundle.refused])
 
-    def kinds(self, bundle: Bundle) -> dict[str, Kind]:
+    def kinds(self, bundle: Bundle) -> dict[str, FieldKind]:
         """What the fields of a bundle are."""
         found = {name: (self.models.field(bundle, name), isinstance(f, str)) for name, f in bundle.fields.items()}
-        return {name: Kind(tensor.shape[1], tensor.dtype, live) for name, (tensor, live) in found.items()}
+        return {name: FieldKind(tensor.shape[1], tensor.dtype, live) for name, (tensor, live) in found.items()}
 
     def protect(self, keys: Sequence[int]) -> None:
         """Before rows change: make these bundles say from now on what they say now."""

@@ -12,7 +12,7 @@ from coterie.job import Indices
 from coterie.node.bundles import Bundle
 
 
-class Kind(NamedTuple):
+class FieldKind(NamedTuple):
     """What one field of a bundle is, without its numbers."""
 
     width: int
@@ -34,7 +34,7 @@ class Move(NamedTuple):
     run: Run
     group: int
     peer: int
-    kinds: dict[str, Kind]
+    kinds: dict[str, FieldKind]
 
     @property
     def bytes(self) -> int:
@@ -82,7 +82,7 @@ class Made:
 
     key: int
     worker: int
-    kinds: dict[str, Kind]
+    kinds: dict[str, FieldKind]
     refused: Indices
 
 

@@ -14,7 +14,7 @@ from coterie.engines._crew import Crew
 from coterie.engines._dealing import GroupRows
 from coterie.engines._groups import Mode
 from coterie.engines._matrices import Models
-from coterie.engines._moves import Addressed, Delivery, Kind, Made, SpreadBundle, columns_used
+from coterie.engines._moves import Addressed, Delivery, FieldKind, Made, SpreadBundle, columns_used
 from coterie.engines._plans import Planner, foreseen, summed
 from coterie.engines._seat import live
 from coterie.engines._worker import AnswerTask, ExerciseTask, LessonTask, PackedFields, PackedMessage
@@ -112,7 +112,7 @@ class SpreadModels(Models):
         return named, bundle.sizes[row].item(), bundle.round
 
     def bytes(self, bundle: Bundle) -> int:
-        kinds: dict[str, Kind] = bundle.fields
+        kinds: dict[str, FieldKind] = bundle.fields
         tensors = sum(kind.width * kind.dtype.itemsize for kind in kinds.values())
         return tensors + NUMBER * max(map(len, bundle.numbers), default=0)
 
@@ -152,9 +152,9 @@ class SpreadModels(Models):
             return
         bundle, width = exchange.heard[0].bundle, self.layouts[g].size
         assert isinstance(bundle, SpreadBundle)
-        bundle.fields = {"w": Kind(width, torch.float32, True)}
+        bundle.fields = {"w": FieldKind(width, torch.float32, True)}
         if extra := self.widths[g] - width:
-            bundle.fields["buffers"] = Kind(extra, torch.float32, True)
+            bundle.fields["buffers"] = FieldKind(extra, torch.float32, True)
         said = bundle.ids.copy()  # of each message, the row
         bundle.ids, bundle.owners = np.arange(len(said)), self.owners[g][said]
         owners = self.owners[g][exchange.rows]
@@ -226,7 +226,7 @@ class SpreadModels(Models):
     def _distances(self, arguments: Sequence[tuple[Any, ...]], doing: Doing | None) -> list[Any]:
         g, averages, present = arguments[0]
         count = len(self.job.roster.groups[g])
-        kinds = {"w": Kind(self.layouts[g].size, torch.float32, True)}
+        kinds = {"w": FieldKind(self.layouts[g].size, torch.float32, True)}
         at = np.full(count, live(g)), np.arange(count), self.owners[g]
         bundle = SpreadBundle(g, kinds, np.ones((count, 1)), self._round, np.empty(0, np.int64), [], *at)
         self.crew.all("show", g)
