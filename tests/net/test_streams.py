@@ -127,30 +127,6 @@ def test_streams_on_which_nothing_comes_count_too(tmp_path: Path) -> None:
     run(scene())
 
 
-def test_greetings_that_are_never_ended_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody has memory for more of them than for its streams; they are cut, and then it may greet again."""
-    monkeypatch.setattr(reception, "STALL", 0.5)
-
-    async def scene() -> None:
-        async with called(tmp_path) as (peer, caller), caller.line() as line:
-            link, follow = peer.links.contacts.by_name["node-1"], line.stream_stream(f"/{SERVICE}/Follow")
-            begun = [follow() for _ in range(reception.STREAMS - 1)]
-            for call in begun:
-                await call.wait_for_connection()
-            await until(lambda: link.followers == reception.STREAMS)
-            with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await follow().read()
-            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            for call in begun:
-                with pytest.raises(grpc.aio.AioRpcError, match="slow"):
-                    await call.read()
-            await until(lambda: link.followers == 1)
-            async with caller.line():
-                assert link.followers == reception.STREAMS
-
-    run(scene())
-
-
 def test_a_stream_that_stands_still_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         async with called(tmp_path) as (peer, caller), caller.line() as line:

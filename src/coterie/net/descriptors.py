@@ -11,7 +11,7 @@ RESERVED = 128
 EACH = 4
 """Connections of one neighbour: those it makes and those made to it, and as many again while they are renewed."""
 MOST = 512
-"""Connections from outside at a time, however many files may be open: each may take two megabytes, too."""
+"""Connections from outside at a time, however many files may be open: each may take eight megabytes, too."""
 
 
 def raise_limit() -> int:
