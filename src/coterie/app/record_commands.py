@@ -55,9 +55,9 @@ def export(
     build: Annotated[bool, Parameter(help="run the model's own part, if that takes it", negative=())] = False,
 ) -> int:
     """Write a trained model of a run as named tensors, for PyTorch without Coterie."""
-    from coterie.runs.run import Run
+    from coterie.runs.runner import open_run
 
-    model = Run.open(folder).models(method, seed)[node]
+    model = open_run(folder).models(method, seed)[node]
     said = (model.peak if peak else model).export(Path(file), build)
     print_paths({"model": file, "is": said["model"], "of": f"{said['method']}, seed {said['seed']}, node {node}"})
     return 0

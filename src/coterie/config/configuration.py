@@ -166,12 +166,12 @@ class Configuration(BaseModel):
         default="log", description="rounds to evaluate: log, every k-th, or a list"
     )
     test_share: float = Field(default=1.0, gt=0, le=1, description="share of the test set that evaluations use")
-    metrics: Annotated[tuple[given.Metric, ...], BeforeValidator(_listed)] = Field(
+    metrics: Annotated[given.Metrics, BeforeValidator(_listed)] = Field(
         default=tuple(m.name for m in METRICS),
         min_length=1,
         description="by what models are judged, the first also after the merge (`coterie list metrics`)",
     )
-    measures: Annotated[tuple[str, ...], BeforeValidator(_kinds)] = Field(
+    measures: Annotated[given.Measures, BeforeValidator(_kinds)] = Field(
         default=(), description=f"more to measure in evaluated rounds: {', '.join(KINDS)}"
     )
     engine: given.Engine = Field(default="local", description="where the nodes live")
