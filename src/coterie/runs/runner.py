@@ -136,10 +136,11 @@ class _Runner:
             session.close()
 
     def _fix_plans(self, session: Session, samples: Samples, left: list[JobKey]) -> None:
-        """Choose how every job is computed before the first begins: whoever goes on, and where, does it so."""
-        if self.folder is None:
-            return
-        self.plans = self.folder.plans()
+        """Choose how every job is computed before the first begins: whoever goes on, and where, does it so.
+
+        What a setting cannot be is told here, whichever method has it, and not after hours of another's rounds.
+        """
+        self.plans = self.folder.plans() if self.folder else {}
         new: dict[JobKey, dict[str, Any]] = {}
         for method, seed in [job for job in left if job not in self.plans]:
             alike = next((plan for (m, _), plan in new.items() if m == method), None)
@@ -147,11 +148,13 @@ class _Runner:
                 try:
                     self.built[method, seed] = build(self.methods[method], samples, seed)
                     alike = session.choose(self.built[method, seed])
-                except CoterieError:  # raised again in its turn: it shall not cost the jobs before it
+                except ConfigError:
+                    raise
+                except CoterieError:  # of this seed's draw alone; raised again in its turn: it costs no other job
                     continue
             new[method, seed] = alike
         self.plans |= new
-        if new:
+        if new and self.folder:
             self.folder.note_plans(self.plans)
 
     def _each(self, session: Session, samples: Samples, left: list[JobKey]) -> Iterator[pl.DataFrame]:
