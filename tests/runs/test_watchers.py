@@ -9,7 +9,7 @@ import torch
 
 import coterie
 from coterie.errors import ConfigError, RunError
-from coterie.records import Moment
+from coterie.records import Event, Moment, Sight
 from coterie.runs.runner import Interrupted
 from small import LOOP, At, assert_same, interrupt, small
 
@@ -53,18 +53,11 @@ def test_a_watcher_sees_and_changes_nothing(engine: dict[str, Any]) -> None:
     torch.testing.assert_close(last, torch.tensor(seen.norms[-6:]))
 
 
-def test_peers_show_their_records_when_they_are_done() -> None:
-    seen, told = Seen(), list[str]()
-
-    class Curious(coterie.Watcher):
-        def on_end(self, now: Moment) -> None:
-            with pytest.raises(RunError, match=r"keep their models to themselves.*run\.models\(\)"):
-                _ = now.models
-            told.append(now.event["how"])
-
-    small(rounds=1, nodes=2, topology="line", engine="peer").run(observers=[seen, Curious()])
-    assert seen.ends == [("decavg", 0, "done", 4)]
-    assert told == ["done"]
+def test_models_that_peers_keep_are_not_seen_before_the_end() -> None:
+    moment = Moment(Event("end", {"method": "decavg", "seed": 0}), Sight(pl.DataFrame))
+    assert moment.records.is_empty()
+    with pytest.raises(RunError, match=r"keep their models to themselves.*run\.models\(\)"):
+        _ = moment.models
 
 
 def test_a_run_is_opened_resumed_and_reported(tmp_path: Path) -> None:

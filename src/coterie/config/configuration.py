@@ -184,7 +184,7 @@ class Configuration(BaseModel):
 
         def __init__(self, **settings: Any) -> None:
             said = canonical(settings)
-            if "nodes" not in said and (count := _nodes_of(said.get("topology"))):
+            if "nodes" not in said and (count := nodes_of(said.get("topology"))):
                 said["nodes"] = count
             try:
                 super().__init__(**said)
@@ -329,7 +329,7 @@ class Method(Configuration):
             raise ConfigError("early_stopping looks at the loss after each epoch", expected=wanted, got=came, cure=cure)
 
 
-def _nodes_of(topology: Any) -> int | None:
+def nodes_of(topology: Any) -> int | None:
     """How many nodes a network has that is in hand or in a file."""
     known = topology is not None and "name" in as_table(topology)
     return as_topology(choice("topology", resolve("topology", topology)).make()).size if known else None

@@ -128,6 +128,7 @@ class Fleet(Session):
                 raise
             found = [records.read_frame(p.folder / "records.parquet") for p in self.crew]
             rows = pl.concat(found).sort("round", "node")
+            task.channel.sight = records.Sight(lambda: rows)
             task.channel.live("evaluation", round=rounds, **records.as_lists(rows.filter(pl.col("round") == rounds)))
             return Outcome(rows, self.measures())
 
