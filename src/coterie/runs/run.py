@@ -3,6 +3,7 @@
 import functools
 import io
 from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,16 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from coterie import files, records
-from coterie.config.configuration import Configuration
 from coterie.config.slots import as_table
 from coterie.errors import RunError
+from coterie.page import single
 from coterie.parts import unknown
 from coterie.records import Observer
 from coterie.records.models import NodeModels
-from coterie.report import page
+from coterie.report import figures
 from coterie.report.curves import accuracy_figure
 from coterie.report.statistics import summary
-from coterie.report.tables import to_markdown
+from coterie.report.tables import cells, headers, notes, title, to_markdown
 from coterie.runs.shown import onlookers
 
 Jobs = Mapping[tuple[str, int], NodeModels]
@@ -36,37 +37,26 @@ class Run:
         frame: pl.DataFrame,
         folder: Path | None = None,
         kept: Jobs | None = None,
-        experiment: Configuration | None = None,
         *,
         go_on: "GoOn",
     ) -> None:
-        self.records, self.folder, self._kept, self._experiment = frame, folder, kept or {}, experiment
+        self.records, self.folder, self._kept = frame, folder, kept or {}
         self._go_on = go_on
 
     def table(self) -> pl.DataFrame:
         """One row per method: accuracy with its interval over seeds, rounds to shares of the bound, bytes."""
         return summary(self.records)
 
-    def report(self, out: str | Path | None = None) -> Path:
-        """Write `report.html` with its figures, in the run's folder or in another; the path of the page."""
-        where = self.folder if out is None else Path(out)
-        if where is None:
-            raise RunError("this run has no folder to write a report in", cure='Name one: run.report("runs/mine").')
-        with files.disk(where):
-            about = (self._configuration(), self._environment())
-            return page.write_report(self.records, where, where.resolve().name, *about, measures=self._measures())
-
-    def _configuration(self) -> str:
-        if self.folder is not None:
-            return records.configuration_text(self.folder)
-        return self._experiment.to_toml() if self._experiment else ""
-
-    def _environment(self) -> dict[str, Any]:
-        return records.environment_here() if self.folder is None else records.environment(self.folder)
-
-    def _measures(self) -> pl.DataFrame | None:
-        there = self.folder is not None and (self.folder / records.MEASURED).is_file()
-        return records.measures(self.folder) if there and self.folder else None
+    def report(self) -> Path:
+        """Write `report.html`, with its figures beside it, into the run's folder; the path of the page."""
+        if self.folder is None:
+            cure = 'Name a folder when it begins: experiment.run("runs/mine").'
+            raise RunError("this run has no folder to write a report in", cure=cure)
+        measured = (self.folder / records.MEASURED).is_file()
+        with files.disk(self.folder):
+            measures = records.measures(self.folder) if measured else None
+            figures.write_figures(self.records, self.folder, measures=measures)
+        return single.write_page([self.folder], self.folder / "report.html")
 
     def resume(self, observers: Sequence[Observer] = (), parts: Sequence[Any] = (), *, progress: bool = True) -> "Run":
         """Go on with it, if it was interrupted; `parts` are the Python objects that it began with elsewhere."""
@@ -113,9 +103,25 @@ class Run:
         where = "" if self.folder is None else f" in {self.folder}"
         return f"Run of {jobs} job{'s'[: jobs != 1]}{where}, {rounds!r} round{'s'[: rounds != 1]}"
 
-    def _repr_markdown_(self) -> str:
-        """What a notebook shows."""
-        return to_markdown(self.table())
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """What a notebook shows: the table and the curves, or the table in words where there are no pictures."""
+        picture = io.StringIO()
+        self.plot().savefig(picture, format="svg")
+        curves = picture.getvalue()[picture.getvalue().index("<svg") :]
+        return {
+            "text/html": f"{_html(self.table())}\n{curves}",
+            "text/markdown": to_markdown(self.table()),
+            "text/plain": repr(self),
+        }
+
+
+def _html(table: pl.DataFrame) -> str:
+    """The table of a run as HTML."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in headers(table))
+    rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in cells(table))
+    said = "".join(f"<p>{escape(note)}</p>" for note in notes(table))
+    caption = f"<caption>{escape(title(table))}</caption>"
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{said}"
 
 
 def _png(figure: Figure) -> bytes:
