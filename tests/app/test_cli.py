@@ -168,7 +168,7 @@ def test_a_report_that_cannot_be_written_leaves_the_records(
     def full(*_: Any, **__: Any) -> Path:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("coterie.report.page.write_report", full)
+    monkeypatch.setattr("coterie.report.figures.write_figures", full)
     assert main(["resume", str(finished)]) == 2
     said = capsys.readouterr()
     assert "decavg" in said.out, "the table is printed all the same"
@@ -180,6 +180,13 @@ def test_resuming_a_finished_run_changes_nothing(finished: Path, capsys: pytest.
     assert main(["resume", str(finished)]) == 0
     assert records.load(finished).equals(before)
     assert "report.html" in capsys.readouterr().out
+
+
+def test_records_are_exported_for_spreadsheets(finished: Path, tmp_path: Path) -> None:
+    assert main(["export", str(finished), str(tmp_path / "all.csv"), "--csv"]) == 0
+    assert pl.read_csv(tmp_path / "all.csv").height == records.load(finished).height
+    assert main(["export", str(finished), str(tmp_path / "one.csv"), "--csv", "--method", "decavg"]) == 0
+    assert set(pl.read_csv(tmp_path / "one.csv")["method"]) == {"decavg"}
 
 
 def test_compare_tells_runs_apart(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,8 @@ import contextlib
 import heapq
 import json
 import math
+import mmap
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +25,9 @@ from coterie.records.events import Event, Observer
 FILE = "journal.jsonl"
 PEERS = "jobs/*/peers/*"
 """Where the peers of a run have journals of their own."""
+
+HEAD = 400
+"""How many bytes of a line are looked at before it is read: it names the event, the job and the round."""
 
 DAMAGED = "the journal is damaged here: what stood in this line is lost"
 """What is told in place of a line that cannot be read."""
@@ -101,27 +106,72 @@ def merge(out: Path, folders: Mapping[int, Path]) -> None:
     journal.close()
 
 
+class JournalTail:
+    """The lines of a journal as they come, each with the place where it stands."""
+
+    def __init__(self, path: Path, at: int = 0) -> None:
+        self.path, self.at = path, at
+        self._end = b""
+        """What stood just before there, by which a journal that was cut back and went on is known."""
+
+    def fresh(self) -> list["Spot"] | None:
+        """Where the lines since the last call stand; None if what was read before is not there any more."""
+        try:
+            with self.path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(max(self.at - len(self._end), 0))
+                if size < self.at or file.read(len(self._end)) != self._end:
+                    return None
+                if size == self.at:
+                    return []
+                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+                    return self._spots(text)
+        except (OSError, ValueError):
+            return None if self.at else []
+
+    def _spots(self, text: mmap.mmap) -> list["Spot"]:
+        found = []
+        while (end := text.find(b"\n", self.at)) >= 0:  # the last line may still be written
+            found.append(Spot(self.path, self.at, end, text[self.at : min(end, self.at + HEAD)]))
+            self.at = end + 1
+        self._end = text[max(self.at - HEAD, 0) : self.at]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a line of a journal stands, and how it begins."""
+
+    path: Path
+    start: int
+    end: int
+    head: bytes
+
+    def event(self) -> Event | None:
+        """The event that stands there, if it is whole."""
+        if self.end - self.start <= len(self.head):
+            return _read(self.head)
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.start)
+                return _read(file.read(self.end - self.start))
+        except OSError:
+            return None
+
+
 class Follower:
     """Gives the events that a journal gets from now on."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / FILE
-        self._at = self._path.stat().st_size if self._path.exists() else 0
+        path = folder / FILE
+        self._tail = JournalTail(path, path.stat().st_size if path.exists() else 0)
 
     def fresh(self) -> list[Event]:
         """The events since the last call."""
-        try:
-            size = self._path.stat().st_size
-            if size <= self._at:  # cut back, if smaller: its process goes on from a checkpoint
-                self._at = size
-                return []
-            with self._path.open("rb") as file:
-                file.seek(self._at)
-                whole, _, _ = file.read().rpartition(b"\n")  # the last line may still be written
-        except OSError:
-            return []
-        self._at += len(whole) + bool(whole)
-        return [event for line in whole.splitlines() if (event := _read(line)) is not None]
+        spots = self._tail.fresh()
+        if spots is None:  # cut back: its process goes on from a checkpoint
+            self._tail = JournalTail(self._tail.path, files.size(self._tail.path))
+        return [event for spot in spots or () if (event := spot.event()) is not None]
 
 
 class Journal:
@@ -133,18 +183,27 @@ class Journal:
 
     def __init__(self, folder: Path, kept: Mapping[JobKey | None, int] | None = None, cure: str = "") -> None:
         self.path, self.cure = folder / FILE, cure
+        self._folder = folder
+        self._begin(kept or {})
+
+    def rewind(self, kept: Mapping[JobKey | None, int]) -> None:
+        """Cut jobs that go on from a checkpoint back to so many events each."""
+        self._file.close()
+        self._begin(kept)
+
+    def _begin(self, kept: Mapping[JobKey | None, int]) -> None:
         self._counts: Counter[JobKey | None] = Counter()
         self.ended = False
         """Whether the run has come to its end, with nothing left to do."""
         self.damaged = 0
         """How many lines were found damaged, and have a warning in their place."""
-        whole = self._kept(kept or {})
-        with files.disk(folder, cure):
+        whole = self._kept(kept)
+        with files.disk(self._folder, self.cure):
             before = files.content(self.path) if self.path.exists() else b""
             if not before.startswith(whole):
                 files.write(self.path, whole)
             self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
-            files.system.sync_folder(folder)
+            files.system.sync_folder(self._folder)
             if len(before) != len(whole):
                 files.system.truncate(self._file, len(whole))
         self._length = len(whole)
@@ -223,6 +282,11 @@ class Channel:
         if self.journal is None:
             return 0
         return self.journal.count((self.common["method"], self.common["seed"]) if self.common else None)
+
+    def rewind(self, count: int) -> None:
+        """Cut this job's events in the journal back to so many: it goes on from a checkpoint."""
+        if self.journal is not None:
+            self.journal.rewind({(self.common["method"], self.common["seed"]): count})
 
     def tell(self, name: str, **data: Any) -> None:
         """Write an event down and tell the observers."""

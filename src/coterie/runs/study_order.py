@@ -1,6 +1,6 @@
 """What a user asks of a study: which exhibits, at which scale, with which seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from coterie.config.configuration import Configuration
@@ -21,6 +21,8 @@ class Order:
     scale: str = "laptop"
     figures: Sequence[str] = ()
     tables: Sequence[str] = ()
+    only: Sequence[str] = ()
+    """Only these cells of the scale `full`, and of any exhibit only these methods."""
     seeds: tuple[int, ...] | None = None
     """Instead of the scale's own."""
     data_dir: str | None = None
@@ -36,6 +38,8 @@ class Order:
         if self.scale not in SCALES:
             raise unknown("scale", self.scale, SCALES)
         made: dict[str, Exhibit] = find("studies", self.study).make()(self.scale)
+        if not made:
+            raise ConfigError(f"the study {self.study} has no cells at the scale {self.scale}", cure="Take paper.")
         chosen, missing = matching(made, self.figures, self.tables)
         if missing:
             kind, _, name = missing[0].partition(" ")
@@ -43,7 +47,22 @@ class Order:
             raise unknown(
                 f"{kind} of the study {self.study}", name, known, f"`coterie show study {self.study}` shows all."
             )
-        return {label: made[label] for label in chosen}
+        cells, methods = self._only(made)
+        if unmet := methods - {m for label in chosen for run in made[label].runs.values() for m in run.resolved}:
+            known = [label.removeprefix("cell ") for label in made if label.startswith("cell ")]
+            known += [m for label in chosen for run in made[label].runs.values() for m in run.resolved]
+            raise unknown(f"cell or method of the study {self.study}", min(unmet), list(dict.fromkeys(known)))
+        return {label: made[label] for label in chosen if not cells or label in cells}
+
+    def _only(self, made: Mapping[str, Exhibit]) -> tuple[set[str], set[str]]:
+        """The cells among what is wanted only, and the rest, which names methods."""
+        cells = {f"cell {word}" for word in self.only} & made.keys()
+        return cells, {word for word in self.only if f"cell {word}" not in made}
+
+    def asks_for(self, method: str, exhibits: Mapping[str, Exhibit]) -> bool:
+        """Whether runs of this method are wanted."""
+        _, methods = self._only(exhibits)
+        return not methods or method in methods
 
     def tasks(self, run: str, experiment: Configuration) -> dict[tuple[str, int], Task]:
         """The tasks of a run, by method and seed."""
