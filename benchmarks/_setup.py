@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -124,17 +124,18 @@ def best_of(repeats: int, *runs: Callable[[int], Any]) -> list[float]:
 
 
 def in_turns(
-    repeats: int, clock: Callable[[], float], ours: Callable[[int], Any], theirs: Callable[[int], Any]
-) -> float:
-    """What one takes by a clock in units of the other, run right after it: the median over the turns but the first."""
-    ratios = []
+    repeats: int, clocks: Sequence[Callable[[], float]], ours: Callable[[int], Any], theirs: Callable[[int], Any]
+) -> list[float]:
+    """What one takes by each clock in units of the other, run right after it: medians over the turns but the first."""
+    turns = []
     for repeat in range(repeats + 1):
-        marks = [clock()]
+        marks = [[clock() for clock in clocks]]
         for run in (ours, theirs):
             run(repeat + 1)
-            marks.append(clock())
-        ratios.append((marks[1] - marks[0]) / (marks[2] - marks[1]))
-    return float(np.median(ratios[1:]))
+            marks.append([clock() for clock in clocks])
+        before, between, after = np.array(marks)
+        turns.append((between - before) / (after - between))
+    return [float(x) for x in np.median(turns[1:], axis=0)]
 
 
 def processor_seconds() -> float:

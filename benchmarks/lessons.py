@@ -161,10 +161,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9)
     repeats = parser.parse_args().repeats
     where, table = job(), Table("lessons", "ratio", "goal", "")
-    epoch = in_turns(repeats, processor_seconds, *one_epoch(where))
+    (epoch,) = in_turns(repeats, [processor_seconds], *one_epoch(where))
     ours, by_hand, close = one_round(where)
-    work = in_turns(repeats, processor_seconds, ours, by_hand)
-    waited = in_turns(repeats, time.perf_counter, ours, by_hand)
+    work, waited = in_turns(repeats, [processor_seconds, time.perf_counter], ours, by_hand)
     close()
     for name, ratio, goal in (
         ("a mutual epoch over six models / six plain epochs, one thread: processor time", epoch, 1.05),
