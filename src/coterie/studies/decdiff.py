@@ -121,6 +121,7 @@ def _runs(scale: Scale) -> dict[str, Configuration]:
     fashion = {"dataset": "fashion_mnist", "model": "cnn_fashion", "momentum": 0.9}
     letters = {"dataset": "emnist_letters", "model": "cnn_emnist", "momentum": 0.9}
     if scale == "paper":
+        letters |= {"total": 20_800, "test_share": 3_280 / 20_800}  # as many as the paper has
         common |= {"nodes": 50, "rounds": 1000, "batch_size": 100, "lr": 0.001, "seeds": tuple(range(4))}
         common["evaluate"] = rounds_to_evaluate(1000, 5)
         return {
@@ -157,7 +158,8 @@ def _ablation(found: Results, folder: Path) -> list[Shown]:
     return [
         accuracy_sheet(
             "Cross-entropy and averaging, then the bounded step, then the teacher too", found.records, three, ACCURACY
-        )
+        ),
+        pairs_sheet("What each adds", found.records, NAMES, [("decdiff", "dechetero"), ("decdiff-vt", "decdiff")]),
     ]
 
 

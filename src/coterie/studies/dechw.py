@@ -271,7 +271,8 @@ def _star(found: Results, folder: Path) -> list[Shown]:
 
 def _fresh(found: Results, folder: Path) -> list[Shown]:
     names = {"dechw": "accumulated", "dechw-exponential": "exponential", "dechw-none": "not accumulated"}
-    return [draw_panels(_panels(found, names), folder / "accumulation.png", columns=3)]
+    panels = _panels(found, names, ("test_accuracy", "test_loss"))
+    return [draw_panels(panels, folder / "accumulation.png", columns=len(found.records))]
 
 
 def _by_bytes(found: Results, folder: Path) -> list[Shown]:
