@@ -30,14 +30,12 @@ DECHW = [
 ]
 """What is said to be ahead of what, and how it is said."""
 
-Said = Sequence[tuple[str, str, str]]
-
 
 def judged(
     frames: Mapping[str, pl.DataFrame],
     papers: Mapping[str, Mapping[str, float]],
     names: Mapping[str, str],
-    said: Said,
+    said: Sequence[tuple[str, str, str]],
 ) -> list[Shown]:
     """Agreement in rank with the paper, every claim with its verdict, and the pairs that matter."""
     claims, pairs = [], []
