@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from cyclopts import Parameter
+from rich.text import Text
 
 from coterie.app.peer_commands import Folder, folder
 from coterie.app.terminal import console
@@ -34,3 +35,23 @@ def status(
     else:
         console().print(table(known))
     return 0
+
+
+def doctor(*, home: Folder = None) -> int:
+    """Look for what keeps this peer from working with its neighbours, and say what to do."""
+    import asyncio
+
+    from rich.table import Table
+
+    from coterie.net.identity import Home
+    from coterie.peers.doctor import examine
+
+    found = asyncio.run(examine(Home(folder(home))))
+    table = Table.grid(padding=(0, 2))
+    for each in found:
+        colour = {"ok": "green", "look": "yellow", "fail": "red"}[each.state]
+        table.add_row(Text(each.state, style=colour), each.about, Text(each.text))
+        if each.cure:
+            table.add_row("", "", Text(f"→ {each.cure}", style="dim"))
+    console().print(table)
+    return 1 if any(each.state == "fail" for each in found) else 0
