@@ -19,7 +19,7 @@ from small import At, Noted, assert_close, small
 @pytest.fixture(scope="module")
 def rays() -> Iterator[RayCluster]:
     """A Ray of two machines with one CPU each, as far as Ray can tell."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
     quiet = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 100 << 20}
     cluster = RayCluster(initialize_head=True, head_node_args=quiet)
     cluster.add_node(num_cpus=1, object_store_memory=100 << 20)

@@ -89,6 +89,7 @@ class ByRay(Launcher):
             with contextlib.suppress(ConnectionError):
                 self.ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
                 return
+        os.environ.setdefault("RAY_worker_niceness", "0")  # they are what the machine is there for
         self.ray.init(address="local", num_cpus=processes.cores_here(), **quiet)
 
     def free(self) -> int:
