@@ -196,7 +196,9 @@ export class NetworkView {
       const light = !this.kinds && (this.values[i] ?? 0) > this.domain?.[0] + 0.6 * (this.domain?.[1] - this.domain?.[0]);
       pen.font = `${Math.min(this.radii[i] * 0.95, 13)}px system-ui`;
       pen.fillStyle = this.values[i] === null || this.values[i] === undefined ? ink("soft") : light ? "#111" : "#fff";
-      pen.fillText(String(i), ...this.points[i]);
+      const [x, y] = this.points[i], named = Array.isArray(this.job.names) && this.job.names[i];
+      if (named) pen.fillStyle = ink("ink");
+      pen.fillText(named ? named.slice(0, 24) : String(i), x, named ? y + this.radii[i] + 11 : y);
     }
   }
 
