@@ -24,9 +24,9 @@ class _Careful(Console):
             yield Segment(text if control else CONTROLS.sub("�", text), style, control)
 
 
-def console() -> Console:
+def console(stderr: bool = False) -> Console:
     """The console: a terminal as wide as it is, a file or a pipe with 100 columns."""
-    made = _Careful(highlight=False, markup=False)
+    made = _Careful(highlight=False, markup=False, stderr=stderr)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = 100
     return made
