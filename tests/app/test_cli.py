@@ -588,6 +588,39 @@ def test_a_log_gets_a_line_for_each_job() -> None:
     ]
 
 
+def test_a_log_tells_how_far_a_long_run_is_and_how_long_it_will_take() -> None:
+    out, now, job = io.StringIO(), [0.0], ("decavg", 0)
+    shown = progress.Lines(Console(file=out, width=200), "runs/x", clock=lambda: now[0])
+    shown.event(run_begins(job, rounds=100))
+    shown.event(Event("phase", {"text": "loading digits", "done": 0, "total": None}))
+    shown.event(Event("phase", {"text": "loading digits", "done": 9, "total": None}))
+    shown.event(Event("need", {"bytes": 4e7, "free": 14e9}))
+    shown.event(happens("begin", job, 0, rounds=100))
+    for number in range(1, 101):
+        now[0] += 1
+        shown.event(happens("round", job, number))
+    shown.close()
+    first, loading, need, *lines = out.getvalue().splitlines()
+    assert (first, loading) == ("1 job of 100 rounds, writing to runs/x", "loading digits")
+    assert need == "needs about 40.0 MB of memory for models and training; 14.0 GB are free"
+    assert lines[0] == "5 %: decavg, seed 0, round 5 of 100, about 95 s left"
+    assert [line.split(":")[0] for line in lines[1:]] == [f"{tenth}0 %" for tenth in range(1, 10)]
+
+
+def test_a_log_is_not_quiet_in_a_round_that_takes_minutes() -> None:
+    out, now, job = io.StringIO(), [0.0], ("decavg", 0)
+    shown = progress.Lines(Console(file=out, width=200), "runs/x", clock=lambda: now[0])
+    shown.event(run_begins(job, rounds=1000))
+    for number in (1, 2):
+        now[0] += 10
+        shown.event(happens("round", job, number))
+    now[0] += shown.rhythm.QUIET
+    shown.event(happens("round", job, 3))
+    shown.close()
+    *_, last = out.getvalue().splitlines()
+    assert last == "0 %: decavg, seed 0, round 3 of 1000, about 6 h left"
+
+
 def test_progress_tells_the_first_metric_whichever_it_is(tmp_path: Path) -> None:
     out = io.StringIO()
     shown = progress.observers(Console(file=out), "x")

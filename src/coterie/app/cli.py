@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
+from coterie import waiting
 from coterie.app.convergence_view import convergence
 from coterie.app.record_commands import compare, export, plot
 from coterie.app.run_commands import RUN, UP, collect, resume, run_command, up_command
@@ -60,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     tokens = list(sys.argv[1:] if argv is None else argv)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # processes are the only parallelism: on a busy machine threads wait
     try:
+        _greet(tokens)
         return _call(tokens)
     except UnusedCliTokensError as error:
         return complain(f"unexpected argument {(error.unused_tokens or [''])[0]!r}. `coterie --help` tells more.")
@@ -73,6 +75,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         return complain(f"{error.strerror or error}{where}")
+
+
+def _greet(tokens: list[str]) -> None:
+    """Say at once that something happens, before what is slow is imported: in a log only what will run for long."""
+    if "torch" in sys.modules or {"--help", "-h"} & set(tokens):
+        return
+    long = tokens[:2] == ["peer", "run"] or (tokens[:1] and tokens[0] in LONG)
+    if long or (tokens and tokens[0] in SLOW and sys.stderr.isatty()):
+        waiting.tell("loading")
 
 
 def _call(tokens: list[str]) -> int:
@@ -165,6 +176,10 @@ def _peer() -> App:
     app.command(peer_status.status)
     return app
 
+
+LONG = ("run", "up", "resume", "study", "sweep")
+SLOW = ("show", "graph", "partition", "dynamics", "theory", "compare", "plot", "convergence", "export", "collect")
+"""Commands that import what takes a second or two."""
 
 FLAGGED = {
     "run": run_command,

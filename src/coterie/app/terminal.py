@@ -11,6 +11,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from coterie import waiting
+
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """What steers a terminal, or turns the order of letters around."""
 
@@ -25,7 +27,8 @@ class _Careful(Console):
 
 
 def console() -> Console:
-    """The console: a terminal as wide as it is, a file or a pipe with 100 columns."""
+    """The console: a terminal as wide as it is, a file or a pipe with 100 columns. What was waited for is there."""
+    waiting.over()
     made = _Careful(highlight=False, markup=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = 100
@@ -55,5 +58,6 @@ def print_paths(paths: Mapping[str, Any]) -> None:
 
 def complain(text: str, code: int = 2) -> int:
     """Tell on one line what went wrong, and give the exit code."""
+    waiting.over()
     print(f"coterie: {CONTROLS.sub('�', ' '.join(text.split()))}", file=sys.stderr)
     return code

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from coterie import records
 from coterie.config.configuration import Configuration, Method
+from coterie.engines._need import Need
 from coterie.job import Job, Ledger
 from coterie.mail.traffic import Traffic
 from coterie.node.description import Description
@@ -68,8 +69,15 @@ class Session(ABC):
     """Whether its nodes find out the gain for themselves before the first round, if they are to."""
 
     @abstractmethod
-    def choose(self, job: Job) -> dict[str, Any]:
-        """How a job will be computed here (workers, stacking): chosen when a run begins, and kept for all of it."""
+    def choose(self, job: Job, times: int = 1) -> dict[str, Any]:
+        """How a job will be computed here (workers, stacking): chosen when a run begins, and kept for all of it.
+
+        It is one of so many that are computed alike.
+        """
+
+    @abstractmethod
+    def need(self, job: Job) -> Need:
+        """The memory that a job will take beside what is there already."""
 
     @abstractmethod
     def run(self, task: JobRun) -> Outcome:
