@@ -130,6 +130,12 @@ def _theory_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
     return theory_command(tokens, THEORY)
 
 
+def _sweep_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
+    from coterie.app.sweep_command import sweep_command
+
+    return sweep_command(tokens)
+
+
 def _show_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
     from coterie.app.plan import show_command
 
@@ -189,6 +195,7 @@ FLAGGED = {
     "partition": _partition_command,
     "dynamics": _dynamics_command,
     "theory": _theory_command,
+    "sweep": _sweep_command,
 }
 """Commands whose flags depend on the parts they name."""
 
@@ -217,6 +224,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "partition": _stub(PARTITION),
     "dynamics": _stub(DYNAMICS),
     "theory": _stub(THEORY),
+    "sweep": _stub("Run an experiment for every combination of some settings."),
     "study": study,
     "collect": collect,
 }

@@ -104,7 +104,7 @@ class Rhythm:
     def due(self, tally: Tally) -> bool:
         """Whether to say how far it is."""
         tenths = 10 * tally.reached // max(tally.total, 1)
-        if tally.reached >= tally.total:  # what is done has a line of its own
+        if not 0 < tally.reached < tally.total:  # what is done has a line of its own
             return False
         if not self.quiet and (tenths <= self.tenths or self.clock() - self.last < self.OFTEN):
             return False

@@ -32,8 +32,8 @@ def graph_command(tokens: list[str], help: str) -> tuple[Callable[..., int], lis
         from coterie.report.network import describe, draw_graph
 
         settings = flags.settings(known, given, {})
-        seed, picture = _whole("seed", settings.pop("seed", 0)), _picture(settings.pop("draw", None))
-        guesses, number = settings.pop("estimates", False), _whole("round", settings.pop("round", 1))
+        seed, picture = flags.whole("seed", settings.pop("seed", 0)), _picture(settings.pop("draw", None))
+        guesses, number = settings.pop("estimates", False), flags.whole("round", settings.pop("round", 1))
         topology = {"name": family, **settings.pop("topology", {})}
         (experiment,) = Configuration(**settings, topology=topology).resolved.values()
         if number < 1:
@@ -78,7 +78,7 @@ def partition_command(tokens: list[str], help: str) -> tuple[Callable[..., int],
         from coterie.report.allocation import draw_allocation
 
         settings = flags.settings(known, given, {})
-        seed, picture = _whole("seed", settings.pop("seed", 0)), _picture(settings.pop("draw", None))
+        seed, picture = flags.whole("seed", settings.pop("seed", 0)), _picture(settings.pop("draw", None))
         chosen = {"name": scheme, **settings.pop("partition", {})}
         (experiment,) = Configuration(**settings, partition=chosen).resolved.values()
         samples = load_samples(experiment)
@@ -110,13 +110,6 @@ def _about(slot: str, tokens: list[str], own: list[Flag]) -> tuple[list[Flag], l
     if name := flags.first_word(typed, own):
         known += flags.part_flags(slot, flags.load(SLOTS[slot], name), {}, own=[f.name for f in own], typed=typed)
     return known, flags.joined(tokens, known)
-
-
-def _whole(name: str, value: Any) -> int:
-    try:
-        return int(value)
-    except ValueError:
-        raise CoterieError(name, expected="a whole number", got=repr(value)) from None
 
 
 def _picture(path: str | None) -> Path | None:
