@@ -54,6 +54,19 @@ def test_rooms_import_only_rooms_above_them(name: str) -> None:
     assert not against
 
 
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_private_names_stay_in_their_room(path: Path) -> None:
+    """Also those in files that are not private."""
+    found = [
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("coterie.")
+        for alias in node.names
+        if alias.name.startswith("_") and room(node.module or "") != room(module(path))
+    ]
+    assert [name for name in found if not name.endswith("__")] == []
+
+
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_private_files_stay_private(name: str) -> None:
     private = [m for m in IMPORTS[name] if any(part.startswith("_") for part in m.split(".")) and room(m) != room(name)]
@@ -145,7 +158,6 @@ ONCE = {
     r"\bPupil\(": ["node/student.py"],
     r"\bClassroom\(": ["node/student.py"],
     r"isinstance\(session": [],
-    r"(getattr|hasattr)\((self\.)?(job\.)?(protocol|lesson|topology|engine|session)\b, \"": [],
 }
 """What is made in one place, or nowhere."""
 
@@ -154,6 +166,48 @@ ONCE = {
 def test_what_stands_once_stands_once(pattern: str) -> None:
     found = [p for p in FILES if re.search(pattern, "\n".join(_code(p)))]
     assert [str(p.relative_to(SOURCE)) for p in found] == ONCE[pattern]
+
+
+BASES = {"Rule", "Protocol", "Lesson", "Topology", "Metric", "Optimiser", "Engine", "Session", "Workers", "Models"}
+"""Classes that state what others may count on, with a default where there can be one."""
+OTHERS = {
+    "getattr(annotation, 'room', None)",  # any annotation, of which those that are parts have a room
+    "getattr(observer, 'close', None)",  # an observer need have none
+    "getattr(getattr(self.function, 'func', self.function), 'size', None)",  # a user's function
+}
+
+
+def promises() -> Iterator[str]:
+    """The names of all that these classes state."""
+    for path in FILES:
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and node.name in BASES:
+                for part in node.body:
+                    match part:
+                        case ast.FunctionDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                            yield name
+
+
+PROMISED = {name for name in promises() if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_nobody_asks_whether_a_promise_is_kept(path: Path) -> None:
+    """What a part does not say, its base class does."""
+    assert {"counts_epochs", "validated", "observes", "keeps", "gain_exponent", "estimates", "each"} <= PROMISED
+    asked = [
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr")
+        if isinstance(node.args[1], ast.Constant) and node.args[1].value in PROMISED
+    ]
+    assert [call for call in asked if call not in OTHERS] == []
+
+
+def test_the_scheduler_touches_no_model() -> None:
+    """It knows rows and bundles by number; whoever looks into them stands behind `Models` and `Workers`."""
+    text = (SOURCE / "engines" / "_scheduler.py").read_text("utf-8")
+    assert not re.search(r"\btorch\b|\.matrix\b(?!\()|\bTensor\b|\.fields\b|\.groups\[g\]\.(matrix|state)", text)
 
 
 def _code(path: Path) -> Iterator[str]:

@@ -49,6 +49,26 @@ def test_methods_on_one_protocol_are_compared_across_architectures() -> None:
     assert set(last.filter(pl.col("peak_accuracy").is_not_null())["method"]) == {"dfml"}
 
 
+def test_all_baselines_run_side_by_side_from_flags_alone() -> None:
+    """The same nodes train in every round; Def-KT wants one architecture."""
+    baselines = "dec-fedavg,dec-fedprox,dec-heterofl,dec-fedrolex,dec-dropout"
+    found, frame = ran(f"--methods {baselines},fml --models mlp[8],mlp[4] --topology complete")
+    last = frame.filter(pl.col("round") == 2).sort("node")
+    assert {*found} == {*last["method"]} == {*baselines.split(","), "fml"}
+    assert last["test_loss"].is_finite().all()
+    batches = {tuple(last.filter(pl.col("method") == m)["batches"].to_list()) for m in baselines.split(",")}
+    assert len(batches) == 1
+    losses = {tuple(last.filter(pl.col("method") == m)["test_loss"].to_list()) for m in found}
+    assert len(losses) == len(found)  # each does something of its own
+
+
+def test_a_method_that_cannot_be_is_told_before_the_others_train(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = "--methods dec-fedavg,def-kt --models mlp[8],mlp[4] --topology complete"
+    assert main(["run", *flags.split(), *WORLD.split(), "--out", "x"]) == 2
+    assert "lesson def_kt hands models over: expected one model, got 2" in capsys.readouterr().err
+    assert not Path("x").exists()
+
+
 @pytest.mark.parametrize(
     ("flags", "wanted"),
     [

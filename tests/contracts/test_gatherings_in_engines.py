@@ -12,6 +12,7 @@ from coterie.engines import Session
 from coterie.network.graph import Graph
 from coterie.node import node as peer
 from coterie.node.evaluation import score
+from coterie.parts import find, names
 from driving import LIGHT, Outcome, agree, drive, job, outcome, own, session
 
 LONER = Graph.from_edges(6, [(0, 1), (1, 2), (2, 0), (2, 3), (3, 4)])
@@ -66,6 +67,25 @@ def test_same_numbers_with_worker_processes(protocol: str, kind: str) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_same_numbers_stacked(protocol: str) -> None:
     agree(ran("stack", protocol, "three architectures"), ran("memory", protocol, "three architectures"))
+
+
+@functools.cache
+def taught(engine: str, lesson: str) -> Outcome:
+    """What came of a lesson where links and nodes fail; of two widths of one model, unless it wants one."""
+    choice = {"name": lesson} | ({"epochs": 1} if "epochs" in find("lessons", lesson).parameters else {})
+    widths = [[8, 6]] if lesson == "def_kt" else [[8, 6], [4, 3]]
+    models = [{"name": "mlp", "sizes": sizes} for sizes in widths]
+    protocol = {"name": "wandering", "lesson": choice, "patience": 3, "share": 0.6}
+    faults = {"links": 0.8, "presence": 0.8, "topology": "complete"}
+    return drive(engine, rounds=4, protocol=protocol, model=models, objective="wsm", initialiser="common", **faults)
+
+
+@pytest.mark.parametrize("lesson", names("lessons"))
+@pytest.mark.parametrize("engine", ["loop", "two", "stack"])
+def test_every_lesson_is_the_same_where_links_and_nodes_fail(engine: str, lesson: str) -> None:
+    found = taught("memory", lesson)
+    agree(taught(engine, lesson), found)
+    assert found.ledger["sent_bytes"].max() > 4 * min(row.numel() for row in found.models.values())  # they have met
 
 
 def kept(running: Session) -> dict[str, Tensor]:

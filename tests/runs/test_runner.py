@@ -329,6 +329,15 @@ def test_plans_of_all_jobs_are_fixed_before_the_first_begins(tmp_path: Path, mon
     assert records.environment(tmp_path / "x")["jobs"] == seen[0]
 
 
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "in memory"])
+def test_what_one_method_cannot_be_is_told_before_another_has_trained(kept: bool, tmp_path: Path) -> None:
+    seen, models = Noted(), [{"name": "mlp", "sizes": [n]} for n in (8, 4)]
+    with pytest.raises(ConfigError, match="expected one model, got 2"):
+        runner.run(small(methods=["decavg", "def-kt"], model=models), tmp_path / "x" if kept else None, [seen])
+    assert [e.name for e in seen.events if e.job] == []
+    assert not (tmp_path / "x").exists()
+
+
 @pytest.mark.parametrize("content", [b"[]", b'"abc"', b"abc", b"{", b'{"x": "y"}', b"\xff" * 9])
 def test_a_spoilt_memory_of_what_is_faster_is_measured_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes

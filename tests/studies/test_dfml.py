@@ -70,6 +70,7 @@ def test_claims_are_judged_by_the_records_of_their_runs(tmp_path: Path) -> None:
     parts = study("smoke")["table parts"]
     *_, sheet = sheets(parts, made_up(parts, lambda *_: 0.5), tmp_path)
     assert len(sheet.rows) > 20
+    assert len({tuple(row[:2]) for row in sheet.rows}) == len(sheet.rows)  # each is told once
     assert {row[3] for row in sheet.rows} == {OPEN}
 
 

@@ -97,7 +97,7 @@ def taken(metrics: Sequence[Choice], occasion: Occasion) -> tuple[Choice, ...]:
     """The metrics by which models are judged on an occasion: all, those that are `validated`, or the first one."""
     if occasion in ("merged", "peak"):
         return tuple(metrics[:1])
-    return tuple(m for m in metrics if occasion == "test" or getattr(m.part.target, "validated", True))
+    return tuple(m for m in metrics if occasion == "test" or m.make().validated)
 
 
 def columns(metrics: Sequence[Choice]) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ def written(settings: Mapping[str, Any]) -> dict[str, str]:
     """
     engine, protocol = as_table(settings["engine"]), str(as_table(settings["protocol"])["name"])
     more = {"seed": settings["seeds"][0]} | {f"engine.{k}": engine.get(k) for k in ("mode", "half")}
-    counts = ":" not in protocol and getattr(find("protocols", protocol).target, "counts_epochs", False)
+    counts = ":" not in protocol and find("protocols", protocol).make().counts_epochs
     found = _compared(settings, counts, more, lambda own: own.replace("\\", "/").rpartition("/")[2])
     return {key: json.dumps(value, sort_keys=True, default=str) for key, value in found}
 

@@ -135,7 +135,10 @@ class _Runner:
             session.close()
 
     def _fix_plans(self, session: Session, samples: Samples, left: list[JobKey]) -> None:
-        """Choose how every job is computed before the first begins: whoever goes on, and where, does it so."""
+        """Choose how every job is computed before the first begins: whoever goes on, and where, does it so.
+
+        What a setting cannot be is told here, whichever method has it, and not after hours of another's rounds.
+        """
         self.plans = self.folder.plans() if self.folder else {}
         new: dict[JobKey, dict[str, Any]] = {}
         needs: list[Need] = []
@@ -145,13 +148,12 @@ class _Runner:
                 self._waiting(f"preparing {method}, seed {seed}")
                 try:
                     job = self.built[method, seed] = build(self.methods[method], samples, seed)
-                except CoterieError:  # raised again in its turn: it shall not cost the jobs before it
-                    continue
-                needs.append(session.need(job))
-                needs[-1].check(method)
-                try:
+                    needs.append(session.need(job))
+                    needs[-1].check(method)
                     alike = session.choose(job, times=sum(m == method for m, _ in left))
-                except CoterieError:
+                except ConfigError:
+                    raise
+                except CoterieError:  # of this seed's draw alone; raised again in its turn: it costs no other job
                     continue
             new[method, seed] = alike
         self.plans |= new

@@ -150,13 +150,14 @@ def _work(size: Size) -> Contest:
 def _resnets(size: Size) -> Contest:
     """Table 5: ResNets of several widths."""
     names = {m: NAMES[m] for m in ("dfml", PEAK, "dec-fedavg", "dec-heterofl", "dec-fedrolex")}
-    runs, paper = {}, {}
+    runs, paper, stakes = {}, {}, list[Stake]()
     for data in size.more or (size.first,):
         for i, split in enumerate(SPLITS):
             title = size.title("h1-resnet", split, data)
             runs[title] = size.place(names, "h1-resnet", split, data)
             paper[title] = {m: row[i] for m, row in NUMBERS["table5"].get(data, {}).items()}
-    return Contest("ResNets of other widths", runs, names, paper=paper, file="resnets")
+            stakes += against(title, NAMES, [m for m in names if ":" not in m and m != "dfml"])
+    return Contest("ResNets of other widths", runs, names, stakes, paper, file="resnets")
 
 
 def _efficientnets(size: Size) -> Contest:
@@ -201,6 +202,7 @@ def _claims(title: str, contests: Mapping[str, Contest], size: Size) -> Exhibit:
             if label == "table 6a":
                 about = Contest("", contest.runs, {}, [*_local_stakes(contest.runs), *_size_stakes(size, contest.runs)])
                 claims += about.claims({run: found.records[f"{label}: {run}"] for run in contest.runs})
+        claims = [*{(c.text, c.where): c for c in claims}.values()]  # several contests may claim the same
         brief = [verdicts_sheet("At the last round", claims), verdicts_sheet("Over a cycle of α", claims, size.cycle)]
         return [*brief, judged(claims, size)]
 
