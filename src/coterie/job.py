@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -96,6 +96,8 @@ class Training:
     """After how many epochs in a row with a risen validation loss a node gives the round's training up, if it may."""
     renew_optimiser: bool = False
     """Whether every epoch begins with a new optimiser."""
+    clip: float | None = None
+    """The greatest Euclidean norm of a mini-batch's gradient: longer ones are shortened to it."""
 
 
 @dataclass(frozen=True)
@@ -227,12 +229,19 @@ class Job:
     """The test samples that evaluations use."""
     origin: Origin | None = None
     """Where the nodes start, if not as their numbers say: a peer alone with its neighbours has no number of its own."""
+    numbers: NDArray[np.int64] | None = None
+    """What each node knows of the number that nodes agree on before the first round, if its initialiser asks for it."""
     measures: tuple[str, ...] = ()
     """What is measured beside the columns of the ledger: some of `coterie.node.measures.KINDS`."""
     notes: tuple[str, ...] = ()
     """What a user should know of it, such as that a model has random weights."""
     identity: int | None = None
     """What all call the one node that is known here; None: all are known, and are called by their numbers."""
+
+    def start(self, node: int) -> Origin:
+        """What a node knows when it draws its first weights."""
+        known = self.origin or Origin(self.roster.seed, node, float(self.gains[node]))
+        return known if self.numbers is None else replace(known, number=int(self.numbers[node]))
 
     def members(self, round: int) -> NDArray[np.bool_]:
         """Who belongs to the network in this round."""

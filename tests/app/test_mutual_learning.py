@@ -62,6 +62,23 @@ def test_all_baselines_run_side_by_side_from_flags_alone() -> None:
     assert len(losses) == len(found)  # each does something of its own
 
 
+def test_compare_tells_what_each_architecture_reaches(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of present models, of peaks, and on nodes' own data; a user's own model by its file, of which nothing is run."""
+    Path("own.py").write_text(SEVEN.replace("64, 7", "64, classes"))
+    ran("--methods dfml,dec-fedavg --models mlp[8],own.py:seven --topology complete --protocol.share 0.9")
+    Path("own.py").write_text("raise SystemExit('compare has run this')")
+    capsys.readouterr()
+    assert main(["compare", "x"]) == 0
+    said = capsys.readouterr().out
+    assert "on own validation data" in said
+    told = [line.split() for line in said.partition("Accuracy by architecture")[2].splitlines()]
+    rows = {(line[0], line[1]): line[2:] for line in told if line and line[0] in ("dfml", "dec-fedavg")}
+    assert {*rows} == {(m, kind) for m in ("dfml", "dec-fedavg") for kind in ("mlp[8]", "own.py:seven")}
+    assert all(row[0] == "3" for row in rows.values())
+    assert all(0 < float(number) < 1 for number in rows["dfml", "mlp[8]"][1:])
+    assert rows["dec-fedavg", "mlp[8]"][2] == "—"  # no peaks
+
+
 def test_a_method_that_cannot_be_is_told_before_the_others_train(capsys: pytest.CaptureFixture[str]) -> None:
     flags = "--methods dec-fedavg,def-kt --models mlp[8],mlp[4] --topology complete"
     assert main(["run", *flags.split(), *WORLD.split(), "--out", "x"]) == 2

@@ -13,10 +13,11 @@ from coterie.engines.memory import Memory
 from coterie.errors import ConfigError
 from coterie.network.graph import Graph
 from coterie.network.rounds import Network
-from coterie.node.gossip import GossipGain, gossip_job
-from coterie.peers.runtime import with_estimated_gain
+from coterie.node.gossip import GossipGain, enough_rounds, gossip_job
+from coterie.parts import find
+from coterie.peers.founding import with_estimated_gain
 from coterie.runs.experiment import Experiment
-from coterie.runs.gossip import estimates, survey
+from coterie.runs.gossip import estimates, on, survey
 from driving import job
 from peering import peer_configs, together
 
@@ -108,3 +109,26 @@ def test_the_gain_is_that_of_the_rule(rule: str) -> None:
 def test_nobody_asks_for_a_rule_that_needs_no_gain() -> None:
     (settings,) = Experiment(**{**SMALL, "rule": "variance_corrected"}).resolved.values()
     assert gossip(settings) is None
+
+
+def test_weights_of_links_count() -> None:
+    base = find("topologies", "ba").make(m=2).draw(30, np.random.default_rng(0))
+    uneven = np.where(np.maximum(base.sources, base.targets) < 6, 10.0, 0.1)
+    made = on(Graph(30, base.sources, base.targets, uneven))
+    assert abs(made.graph(1).gain() / base.gain() - 1) > 0.2
+    np.testing.assert_allclose(estimates(made, 4000), made.graph(1).gain(), rtol=0.06)
+
+
+@pytest.mark.parametrize(("topology", "nodes", "exact"), [("ring", 64, 8), ("torus", 400, 20)])
+def test_gossip_goes_on_until_everyone_has_heard_of_everyone(topology: str, nodes: int, exact: float) -> None:
+    made = on(find("topologies", topology).make().draw(nodes, np.random.default_rng(0)))
+    np.testing.assert_allclose(estimates(made, 1000), exact, rtol=0.1)
+    assert enough_rounds(made.graph(1)) >= made.graph(1).diameter()
+
+
+@pytest.mark.parametrize("estimate", ["gossip", "degrees"])
+def test_one_way_links_are_refused(estimate: str) -> None:
+    one_way = {"name": "er", "p": 0.6, "directed": True, "connect": True}
+    told = {"initialiser": {"name": "gain", "estimate": estimate}, "topology": one_way}
+    with pytest.raises(ConfigError, match="where links go one way"):
+        Experiment(**SMALL | told).run()

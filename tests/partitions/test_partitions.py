@@ -489,7 +489,39 @@ def test_split_caps_the_total_and_each_node() -> None:
     assert {len(part) for part in parts_of(pairs)} == {20}
     uncapped = parts_of(split(made("iid", 10), LABELS, 10, 0))
     assert all(np.isin(part, own).all() for part, own in zip(parts_of(pairs), uncapped, strict=True))
-    assert sum(map(len, parts_of(split(made("iid", 10), LABELS, 10, 0, items=10**6, total=10**6)))) == len(LABELS)
+    assert sum(map(len, parts_of(split(made("iid", 10), LABELS, 10, 0, total=10**6)))) == len(LABELS)
+
+
+@pytest.mark.parametrize("name", ["iid", "iid_classes", "zipf_equal", "dirichlet"])
+def test_more_items_than_a_node_can_have_are_refused(name: str) -> None:
+    with pytest.raises(DataError, match=r"expected at most \d+, got 1000000"):
+        split(made(name, 10), LABELS, 10, 0, items=10**6)
+
+
+def test_items_keep_classes_as_the_partition_has_them() -> None:
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 600))
+    for train, _ in split(made("iid_classes", 10), labels, 20, 0, items=80, validation=0):
+        assert np.bincount(labels[train]).tolist() == [8] * 10
+    law = np.arange(1.0, 11) ** -1.8
+    tops = [
+        np.bincount(labels[train]).max() / 100
+        for train, _ in split(made("zipf_equal", 10), labels, 20, 0, items=100, validation=0)
+    ]
+    assert np.mean(tops) == pytest.approx(law[0] / law.sum(), abs=0.03)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_zipf_keeps_to_a_range_of_the_gini_index(seed: int) -> None:
+    labels = np.repeat(np.arange(10), 600)
+    partition = find("partitions", "zipf").make(gini=(0.7, 0.75))
+    parts = [np.concatenate(pair) for pair in split(partition, labels, 50, seed)]
+    assert 0.7 <= skew.gini(skew.counts(labels, parts, 10)) <= 0.75
+
+
+@pytest.mark.parametrize(("said", "error"), [((0.9, 0.7), ConfigError), ((0.999, 1.0), DataError)])
+def test_a_gini_index_that_cannot_be_is_refused(said: tuple[float, float], error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"[Gg]ini"):
+        find("partitions", "zipf").make(gini=said)(LABELS, 5, np.random.default_rng(0))
 
 
 def test_split_of_a_subset_points_into_the_whole() -> None:

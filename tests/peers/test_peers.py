@@ -229,6 +229,21 @@ def test_models_of_other_shapes_are_found_out_at_once(tmp_path: Path) -> None:
     assert rows["received_bytes"].max() == 0
 
 
+def test_data_of_other_classes_are_named(tmp_path: Path) -> None:
+    """Not only the models that are unlike for it: who holds a few of all classes has to say how many there are."""
+    crew = given(tmp_path, {"wait": 1.5}, nodes=2)
+    few = crew[1].job.samples
+    crew[1] = replace(crew[1], job=replace(crew[1].job, samples=replace(few, classes=12)))
+    found: list[PeerRuntime] = []
+
+    async def look(running: list[PeerRuntime]) -> None:
+        found.extend(running)
+        await until(lambda: all(r.status.errors for r in running))
+
+    run(together(crew, look))
+    assert "classes of the data: mine 10, theirs 12" in errors(found[0])
+
+
 def test_adding_a_neighbour_on_one_side_lets_nobody_in(tmp_path: Path) -> None:
     crew = given(tmp_path, {"wait": 1.5})
     crew[0].home.remove("node-1")

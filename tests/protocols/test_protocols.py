@@ -1,6 +1,6 @@
 """Protocols alone: what each node asks for, in which order, with nobody to carry it out."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
@@ -51,9 +51,14 @@ def place(graph: Graph, node: int, round: int = 1) -> Place:
 
 
 def script(
-    protocol: str, at: Place, rule: Rule | None = None, merge_first: bool = False, deaf: bool = False, **settings: Any
+    protocol: str,
+    at: Place,
+    rule: Rule | None = None,
+    merge_first: bool = False,
+    deaf: bool | Collection[int] = False,
+    **settings: Any,
 ) -> list[Any]:
-    """All that one node asks for in a round in which it hears everybody it waits for, or (deaf) nobody."""
+    """All that one node asks for in a round in which it hears everybody it waits for, or (deaf) nobody, or not some."""
     generator = find("protocols", protocol).make(**settings).round(at, rule or Rule(), merge_first)
     asked, result = [], None
     while True:
@@ -64,7 +69,8 @@ def script(
         asked.append(op)
         match op:
             case Receive():
-                result = Kept([] if deaf else op.senders.tolist())
+                silent = op.senders if deaf is True else deaf or ()
+                result = Kept([n for n in op.senders.tolist() if n not in silent])
             case Answer():
                 result = {n: f"answer to {n}" for n in op.heard}
             case Exercise():
@@ -148,6 +154,30 @@ class TestAggregator:
         complete = Graph.from_edges(3, [(0, 1), (0, 2), (1, 2)])
         assert Teach in kinds(script("aggregator", place(complete, 2), hub=2))
         assert Teach not in kinds(script("aggregator", place(complete, 0), hub=2))
+
+
+class TestMeetings:
+    """In a star of four everybody meets, around the hub or in a pair with a leaf."""
+
+    star = Graph.from_edges(4, [(0, 1), (0, 2), (0, 3)])
+
+    def led_by_the_centre(self) -> int:
+        """A round in which the groups drawn are one, around node 0."""
+        return next(r for r in range(1, 99) if Teach in kinds(script("meetings", place(self.star, 0, r))))
+
+    def test_whose_model_does_not_come_is_left_out_and_told_so(self) -> None:
+        at = place(self.star, 0, self.led_by_the_centre())
+        asked = script("meetings", at, deaf=[2])
+        assert kinds(asked) == [Train, Receive, Teach, Send, Send, Send, Adopt]
+        assert [*asked[2].heard] == [1, 3]
+        told = {op.to.item(): op.packet for op in asked if isinstance(op, Send)}
+        assert told == {1: "taught 1", 2: None, 3: "taught 3"}
+        assert Teach not in kinds(script("meetings", at, deaf=True))
+
+    def test_to_whom_no_model_comes_back_keeps_its_own(self) -> None:
+        at = place(self.star, 1, self.led_by_the_centre())
+        assert kinds(script("meetings", at)) == [Train, Send, Receive, Adopt]
+        assert kinds(script("meetings", at, deaf=True)) == [Train, Send, Receive]
 
 
 class TestDESA:

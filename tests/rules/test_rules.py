@@ -1,6 +1,7 @@
 """Rules by their numbers and their theory, through the simulator's inbox and through a peer's."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from coterie.config.configuration import Configuration
 from coterie.contract import Fields, Inbox, Layout, Me, Message, Rule, State, Term
 from coterie.errors import ConfigError
 from coterie.network.graph import Graph
@@ -295,6 +297,22 @@ class TestRobust:
         who.params[3] = 1e9
         merged, _ = merge(made("median"), who)
         close(merged, np.zeros((5, 2)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"rule": {"name": "decdiff", "s": 0.0}}, "s must be above 0"),
+        ({"rule": {"name": "cfa_ge", "rho": 1.1}}, "rho must be from 0 to 1"),
+        ({"rule": {"name": "cfa_ge", "step": -0.1}}, "step must be at least 0"),
+        ({"rule": {"name": "dechw", "theta": -1}}, "theta must be at least 0"),
+        ({"objective": {"name": "virtual_teacher", "beta": 1.5}}, "objective.beta"),
+        ({"objective": {"name": "virtual_teacher", "beta": 0.0}}, "objective.beta"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Configuration(**settings)
 
 
 def test_trimming_half_or_more_is_refused() -> None:

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from matplotlib.figure import Figure
 
 import pictures
 from coterie import records
+from coterie.config.build import network
 from coterie.parts import find, names
 from coterie.report.sheets import Sheet
 from coterie.runs import runner
@@ -58,6 +60,9 @@ def exhibits(study: str, scale: str) -> dict[str, Exhibit]:
 @pytest.mark.parametrize("study", names("studies"))
 def test_every_scale_is_sound(study: str, scale: str) -> None:
     made = exhibits(study, scale)
+    if scale == "full":
+        assert all(e.so_far and e.runs and label.startswith("cell ") for label, e in made.items())
+        return
     assert len(made) > 8
     for label, exhibit in made.items():
         assert label.split()[0] in ("figure", "table")
@@ -102,7 +107,7 @@ PANELS: dict[str, dict[str, list[tuple[str, int, set[str]]]]] = {
     "dechw": {
         "common-start.png": [("communication round", 3, {"DecHomo", "DecHetero", "DecHW"})],
         "curves-mnist.png": [("communication round", 7, {"DecHetero", "CFA", "DecHW"})] * 2,
-        "trace.png": [("communication round", 10, {f"node {i}" for i in range(10)})] * 2,
+        "trace.png": [("communication round", 10, {f"node {i}" for i in range(10)})],
     },
     "deployments": {},
     "dfml": {
@@ -150,3 +155,23 @@ def test_runs_are_evaluated_in_the_first_rounds_and_in_the_last_ones() -> None:
     assert isinstance(last, tuple)
     assert last[:6] == (0, 1, 2, 3, 4, 5)
     assert last[-10:] == tuple(range(991, 1001))  # the rounds that the paper averages
+
+
+def test_the_weights_of_figure_7_are_shares_of_a_neighbourhood(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    exhibit = exhibits("dechw", "smoke")["figure 7"]
+    list(exhibit.show(shortened(exhibit, {}, tmp_path), tmp_path))
+    lines = figures["trace.png"].axes[1].lines
+    (method,) = next(iter(exhibit.runs.values())).resolved.values()
+    assert len(lines) == 1 + len(network(method, 0).graph(1).neighbours(0)) < 10
+    np.testing.assert_allclose(np.sum([line.get_ydata() for line in lines], axis=0), 1)
+
+
+def test_more_epochs_are_no_more_work() -> None:
+    runs = exhibits("initialisation", "laptop")["figure 9d"].runs
+    work = {name: run.rounds * run.epochs for name, run in runs.items() if "pooled" not in name}
+    assert work["8 epochs"] == work["4 epochs"] == 80
+
+
+def test_setting_b_has_enough_images_at_the_papers_scale() -> None:
+    for run in exhibits("initialisation", "paper")["figure 3c"].runs.values():
+        assert run.items * run.nodes <= run.dataset["limit"]

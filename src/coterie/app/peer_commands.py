@@ -129,7 +129,7 @@ def run(
 ) -> int:
     """Train with whoever is there, from the beginning or from where this peer was."""
     from coterie.config.layers import layered
-    from coterie.peers import deployment, runtime
+    from coterie.peers import deployment, founding, runtime
     from coterie.peers.checkpoint import CHECKPOINT
     from coterie.peers.introductions import Introduced
     from coterie.processes import asked_to_stop
@@ -144,7 +144,7 @@ def run(
                     given = deployment.peer_config(
                         layered(Path(file), {}), here, data, method, architecture, port=status_port, verbose=not quiet
                     )
-                    done = runtime.run(given)
+                    done = founding.run(given)
             except Introduced:
                 continue
             except (runtime.Stopped, KeyboardInterrupt):

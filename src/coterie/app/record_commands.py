@@ -5,19 +5,24 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from coterie.app.several import measures_of, several
+from coterie.app.several import architectures_of, measures_of, several
 from coterie.app.terminal import console, print_paths
 
 FOLDERS = Parameter(help="run directories", negative=())
 
 
 def compare(folder: Annotated[str, Parameter(help="a run directory")], /, *more: Annotated[str, FOLDERS]) -> int:
-    """One table over several runs."""
+    """One table over several runs; with another by architecture, of each run in which models differ."""
+    from coterie import records
+    from coterie.report.architectures import by_architecture
     from coterie.report.statistics import summary
     from coterie.report.tables import render
 
     screen = console()
     screen.print(render(summary(several([folder, *more])), width=screen.width))
+    for each in (folder, *more):
+        if (sheet := by_architecture(records.load(each), architectures_of(each), each if more else "")) is not None:
+            screen.print(sheet.render())
     return 0
 
 

@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import polars as pl
+
+PEERS = "peers.json"
+"""Lies in the folder of a run that was collected from peers of their own."""
 
 
 def several(folders: Sequence[str]) -> "pl.DataFrame":
@@ -23,6 +26,36 @@ def measures_of(folders: Sequence[str | Path]) -> "pl.DataFrame | None":
 
     measured = {label: Path(f) for label, f in _labelled(folders).items() if (Path(f) / records.MEASURED).is_file()}
     return label_runs({label: records.measures(folder) for label, folder in measured.items()}) if measured else None
+
+
+def architectures_of(folder: str | Path) -> dict[str, list[str]]:
+    """By method, the architecture of each node of a run, in words; nothing of peers who chose theirs themselves.
+
+    Read from what was written down, so that none of the parts it names is run.
+    """
+    import tomllib
+
+    from coterie import records
+    from coterie.config.spread import deal, kinds
+
+    if (Path(folder) / PEERS).is_file():
+        return {}
+    whole = tomllib.loads(records.configuration_text(folder))
+    methods = whole.pop("methods", None) or {whole["rule"]["name"].rpartition(":")[2].lower(): {}}
+    found = {}
+    for name, own in methods.items():
+        model, nodes = own.get("model", whole["model"]), own.get("nodes", whole["nodes"])
+        words = [_in_words(kind) for kind in kinds(model)]
+        found[name] = [words[i] for i in deal(model, nodes)]
+    return found
+
+
+def _in_words(model: dict[str, Any]) -> str:
+    """A model as one would type it; of a user's own, the file without its folder."""
+    from coterie.config.spread import notation
+
+    name = str(model["name"])
+    return notation(model) if ":" not in name else name.replace("\\", "/").rpartition("/")[2]
 
 
 def _labelled(folders: Sequence[str | Path]) -> dict[str, str | Path]:

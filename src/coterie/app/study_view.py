@@ -16,8 +16,14 @@ def study(
     figure: Annotated[list[str] | None, Parameter(help="only these figures: 3a,4", negative=())] = None,
     table: Annotated[list[str] | None, Parameter(help="only these tables: II,IV", negative=())] = None,
     scale: Annotated[
-        str, Parameter(help="smoke (minutes), laptop (an hour or so), or paper (the paper's own sizes)")
+        str,
+        Parameter(
+            help="smoke (minutes), laptop (an hour or so), paper (the paper's own sizes), full (some cells of that)"
+        ),
     ] = "laptop",
+    only: Annotated[
+        list[str] | None, Parameter(help="only these cells of the scale full, and methods: mnist,dechw", negative=())
+    ] = None,
     seeds: Annotated[str | None, Parameter(help="0-4, or 0,2,5 (else those of the scale)")] = None,
     jobs: Annotated[int, Parameter(help="runs at a time (0: one for each core)")] = 0,
     out: Annotated[str | None, Parameter(help="folder (else studies/NAME-SCALE)")] = None,
@@ -31,6 +37,7 @@ def study(
       coterie study                                          what there is
       coterie study initialisation --scale smoke
       coterie study initialisation --figure 3a,4 --seeds 0-4
+      coterie study dechw --scale full --only dechw,decdiff-vt
 
     Runs are kept by their settings: the same command goes on where it was.
     """
@@ -47,7 +54,7 @@ def study(
     from coterie.runs.study_pages import heading, write_page
 
     named = Configuration(seeds=seeds).seeds if seeds else None
-    order = Order(name, scale, _listed(figure), _listed(table), named, data_dir, jobs)
+    order = Order(name, scale, _listed(figure), _listed(table), _listed(only), named, data_dir, jobs)
     folder, screen = Path(out or f"studies/{name}-{scale}"), console()
     try:
         for label, exhibit, shown in conduct(order, folder, [Tasks(screen)]):
@@ -58,6 +65,7 @@ def study(
                 else:
                     screen.print(item.render() if isinstance(item, Sheet) else item)
     except KeyboardInterrupt:
+        write_page(order, folder)
         print("coterie: interrupted. The same command goes on.", file=sys.stderr)
         return 130
     print_paths({"page": write_page(order, folder)})

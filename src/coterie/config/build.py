@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -123,6 +124,7 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
             e.keep_optimiser,
             e.patience if e.early_stopping else None,
             e.renew_optimiser,
+            e.clip,
         ),
         groups=tuple(np.flatnonzero(kind == g) for g in range(len(models))),
         train=train,
@@ -185,7 +187,7 @@ def _gains(e: Method, job: Job) -> NDArray[np.float64]:
     takes nothing away.
     """
     settings = e.choice("initialiser").settings
-    _check_estimate(e, job.network.changes)
+    _check_estimate(e, job.network)
     gains, founders = np.ones(job.roster.nodes), np.flatnonzero(job.members(1))
     graphs, sizes = [g.among(founders) for g in job.network.first(FIRST)], job.roster.sizes(founders).numpy().ravel()
     for part in union(graphs).parts():  # more than one only where those are missing who will join
@@ -205,13 +207,19 @@ def _gains(e: Method, job: Job) -> NDArray[np.float64]:
     return gains
 
 
-def _check_estimate(e: Method, changes: bool) -> None:
+def _check_estimate(e: Method, network: Network) -> None:
     """Refuse to guess the gain from degrees where it does not follow from them."""
-    if e.choice("initialiser").settings.get("estimate") not in ("degrees", "gossip"):
+    how = e.choice("initialiser").settings.get("estimate")
+    if how not in ("degrees", "gossip"):
         return
     cure = 'Set initialiser.estimate to "exact" or "size".'
-    if changes:
+    if network.changes:
         raise ConfigError("the degrees of one round do not tell the gain of a network that changes", cure=cure)
+    if network.graph(1).directed:
+        raise ConfigError("where links go one way, degrees do not tell the gain", cure=cure)
+    weights = network.graph(1).weights
+    if how == "degrees" and mixing(e) != "metropolis" and (weights != weights[:1]).any():
+        raise ConfigError("the number of links does not tell the gain where they differ in weight", cure=cure)
     if mixing(e) == "metropolis":
         raise ConfigError("with metropolis weights the gain is √n, whatever the degrees", cure=cure)
 
@@ -264,15 +272,15 @@ def _own(rule: Rule, graph: Graph, data: NDArray[np.float64], mixing: Mixing) ->
     return np.asarray(np.asarray(own) * unit, np.float64)
 
 
-def gossip(method: Method) -> dict[str, int] | None:
-    """The settings of gossip if the initialiser estimates the gain by it, else None."""
+def gossip(method: Method) -> dict[str, Any] | None:
+    """The settings of gossip if the initialiser estimates the gain by it, else None; rounds may be left open."""
     settings = method.choice("initialiser").settings
     rule: Rule = method.choice("rule").make()
     if settings.get("estimate") != "gossip" or not mends(rule):
         return None
-    asking: dict[str, int] = {name: settings[f"gossip_{name}"] for name in ("samples", "rounds")}
+    asking = {name: settings[f"gossip_{name}"] for name in ("samples", "rounds")}
     for name, value in asking.items():
-        if value < 2:
+        if value is not None and value < 2:
             raise ConfigError(f"initialiser.gossip_{name}", expected="at least 2", got=value)
     return asking
 

@@ -52,8 +52,7 @@ def _once(seeds: tuple[int, ...]) -> tuple[int, ...]:
 def _rounds(value: Any) -> Any:
     """Rounds to evaluate from `log`, `5` (every fifth round) or `0,10,100`."""
     if isinstance(value, str) and value != "log":
-        pieces = value.split(",")
-        numbers = tuple(int(p) if p.strip().isdecimal() else -1 for p in pieces)
+        numbers = tuple(int(p) if p.strip().isdecimal() else -1 for p in value.split(","))
         value = numbers[0] if len(numbers) == 1 else numbers
     if (isinstance(value, int) and value < 1) or (isinstance(value, tuple) and -1 in value):
         raise ValueError("'log', a number k for every k-th round, or a list of rounds such as 0,10,100")
@@ -129,7 +128,9 @@ class Configuration(BaseModel):
     renew_optimiser: bool = Field(default=False, description="begin every epoch with a new optimiser")
     early_stopping: bool = Field(default=False, description="undo a round's training if its validation loss rises")
     patience: int = Field(default=1, ge=1, description="epochs in a row with a risen loss until then")
-    items: int | None = Field(default=None, ge=1, description="at most this many samples on a node")
+    items: int | None = Field(
+        default=None, ge=1, description="samples of a node, or the most of one where nodes differ"
+    )
     total: int | None = Field(default=None, ge=1, description="use only this many of the training samples")
     validation: float = Field(default=0.2, ge=0, lt=1, description="share of a node's samples kept for validation")
     seeds: Annotated[given.Seeds, BeforeValidator(_seeds), AfterValidator(_once)] = Field(
@@ -162,6 +163,7 @@ class Configuration(BaseModel):
     protocol: given.Protocol = Field(default="neighbourhood", description="who trains, sends and merges when")
     merge_first: bool | None = Field(default=None, description="exchange and merge the untrained models before round 1")
     clamp: float | None = Field(default=None, gt=0, description="upper limit of a mini-batch's mean loss")
+    clip: float | None = Field(default=None, gt=0, description="greatest norm of a gradient")
     evaluate: Annotated[Literal["log"] | PositiveInt | tuple[NonNegativeInt, ...], BeforeValidator(_rounds)] = Field(
         default="log", description="rounds to evaluate: log, every k-th, or a list"
     )
@@ -384,8 +386,7 @@ def _name_of(optimiser: Any) -> Any:
     return as_table(optimiser or Configuration.model_fields["optimiser"].default).get("name")
 
 
-DEFAULT = Path(__file__).parent / "default.toml"
-"""The configuration that `coterie run` runs without arguments."""
+DEFAULT = Path(__file__).parent / "default.toml"  # what `coterie run` runs without arguments
 
 
 def read(path: Path) -> dict[str, Any]:

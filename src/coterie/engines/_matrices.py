@@ -14,7 +14,6 @@ from coterie.engines._groups import Group, Mode
 from coterie.engines._worker import PackedFields, PackedMessage, packed
 from coterie.engines._workers import Workers
 from coterie.errors import during
-from coterie.initialisers import Origin
 from coterie.job import Indices, Job
 from coterie.node.architecture import Architecture, architectures
 from coterie.node.bundles import NUMBER, Bundle
@@ -109,7 +108,7 @@ class Matrices(Models):
         integers = torch.zeros(len(nodes), architecture.integers, dtype=torch.int64).share_memory_()
         initialise = job.initialiser.make()
         for row, node in enumerate(nodes.tolist()):
-            initialise(architecture.module, Origin(roster.seed, node, float(job.gains[node])))
+            initialise(architecture.module, job.start(node))
             architecture.read(matrix[row], integers[row])
         me = roster.me(nodes, 0, architecture.layout)
         state = {k: self._shared(v.clone()) for k, v in rule.init(me, matrix[:, :width]).items()}

@@ -314,11 +314,11 @@ def live(
 ) -> None:  # pragma: no cover  runs in another process
     """The life of one peer's process, from its configuration to its exit code."""
     from coterie.files import write
-    from coterie.peers import runtime
+    from coterie.peers import founding, runtime
 
     code, why = 0, ""
     try:
-        runtime.run(peer_config(config, method, seed, node, names, home, folder))
+        founding.run(peer_config(config, method, seed, node, names, home, folder))
     except runtime.Stopped:
         code = STOPPED
     except CoterieError as error:

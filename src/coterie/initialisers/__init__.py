@@ -1,7 +1,8 @@
 """Initialisers: where parameters start. One file each; found by looking.
 
 An initialiser fills one node's module in place, from the node's own generator. It may carry `needs`: settings of the
-experiment without which it does not work, taken unless the user says otherwise.
+experiment without which it does not work, taken unless the user says otherwise; and `asks`, "number", if nodes are to
+agree on a number before the first round, each by talking to its neighbours.
 
 What a model has frozen (`requires_grad` off) stays as the model part made it. A part of it that begins with weights of
 its own, such as trained ones, says so by an attribute `given = True`, and stays as it is as well.
@@ -24,6 +25,8 @@ class Origin:
     node: int
     gain: float
     """1/‖v_steady‖₂ of the network with its data sizes: how much averaging shrinks uncoordinated weights."""
+    number: int | None = None
+    """What the nodes have agreed on, if they were to."""
 
 
 Initialiser = Annotated[Callable[[nn.Module, Origin], None], Held("initialisers")]

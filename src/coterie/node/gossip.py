@@ -16,14 +16,19 @@ from torch import Tensor
 from coterie.contract import Fields, Inbox, Me, Message, Range, Rule, State, Term
 from coterie.job import Job, Samples
 from coterie.metrics import DEFAULT
+from coterie.network.graph import Graph
 from coterie.parts import Choice
 from coterie.protocols import Merge, Place, Protocol, Receive, Round, Send
 from coterie.randomness import generator
 
 DRAW = "census"
 """The purpose in the key of the draws; another word would change the estimates of every seed."""
+REST = 3
+"""After so many rounds without a change of anybody's minima all have heard of everyone: someone new changes some."""
 ERROR = 0.1
 """By how much of itself an estimate may be wrong."""
+UNKNOWN = 10
+"""Rounds of gossip of a peer who does not know the network."""
 LARGE = 10_000
 """The most nodes that a network is taken to have where nothing is said of that."""
 
@@ -32,12 +37,13 @@ LARGE = 10_000
 class GossipGain(Rule):
     """Estimate two sums over the network from the smallest of everyone's random draws; models stay as they are.
 
-        r_i = d_i (ω_ii d_i + Σ_{j ∈ N_i} d_j);   x ~ Exp(1), `samples` of them;   e = x / r_i,   e' = x / r_i²
+        r_i = d_i (ω_ii d_i + Σ_{j ∈ N_i} ω_ij d_j);   x ~ Exp(1), `samples` of them;   e = x / r_i,   e' = x / r_i²
         Σr ≈ (samples − 1) / Σ min e;   Σr² ≈ (samples − 1) / Σ min e';   gain = Σr / √Σr²
 
     In the first round nodes tell their data sizes d. A minimum told twice or late does no harm, so lost messages only
-    delay. Both sums are told by the same x, so that their errors partly cancel. With equal data sizes r_i is the degree
-    plus one, up to a factor that the gain does not see. ω_ii is that of the rule that will be merging.
+    delay. Both sums are told by the same x, so that their errors partly cancel. With equal data sizes and weights r_i
+    is the degree plus one, up to a factor that the gain does not see. ω_ii is that of the rule that will be merging.
+    Where links go one way r_i says nothing of the steady state: such networks are refused.
 
     Reference: Badie-Modiri et al., Initialisation and Network Effects in Decentralised Federated Learning, §4.4
     """
@@ -61,7 +67,7 @@ class GossipGain(Rule):
 
     def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
         if "data" in inbox:
-            near = inbox.mean("data") * me.degree  # who was not heard is taken for an average neighbour
+            near = inbox.sum("data") * me.degree / inbox.count  # who was not heard is taken for an average neighbour
             return params, {"minima": self._draw(me, self._rate(me, near))}
         mine = state["minima"]
         if not (mine > 0).all():  # heard nobody in the first round: neighbours have as much data as I, then
@@ -115,8 +121,13 @@ class Ready(Choice):
 
 
 def gossip_job(job: Job, samples: int) -> Job:
-    """A job in which the same nodes, with the same data and faults, estimate the gain; all have one small model."""
-    rule = Ready("rules", "gossip", {"samples": samples}, thing=GossipGain(samples, job.rule))
+    """A job in which the same nodes, with the same data and faults, estimate the gain."""
+    return asking_job(job, GossipGain(samples, job.rule), samples=samples)
+
+
+def asking_job(job: Job, asks: Rule, **settings: Any) -> Job:
+    """A job in which the same nodes, with the same data and faults, ask around by this rule; all have a small model."""
+    rule = Ready("rules", "gossip", settings, thing=asks)
     protocol = Ready("protocols", "gossip", thing=Gossip())
     roster = replace(
         job.roster,
@@ -153,6 +164,12 @@ def _degree(job: Job) -> NDArray[np.int64]:
     """How many members of the network each node can hear before the first round."""
     graph, members = job.graph(1), job.members(1)
     return np.bincount(graph.targets[members[graph.sources]], minlength=graph.nodes).astype(np.int64)
+
+
+def enough_rounds(graph: Graph) -> int:
+    """Rounds in which every node has heard every other, and some more for messages that are lost."""
+    reach = graph.diameter()
+    return REST + int(reach) if math.isfinite(reach) else UNKNOWN
 
 
 def greatest(nodes: int | None = None) -> float:

@@ -34,7 +34,7 @@ def by_hand(
     x, training = samples.train_x, roster.training
     shape = shape_of(roster.objective.make())
     plain = isinstance(optimiser, SGD) and not (optimiser.prox or (optimiser.momentum and training.keep_optimiser))
-    plain &= training.clamp is None and training.patience is None
+    plain &= training.clamp is None and training.clip is None and training.patience is None
     one = getattr(architecture.module, "one", None) is True and isinstance(x, Tensor) and x.dtype == torch.float32
     if not (one and plain) or shape is None or roster.device != "cpu":
         return None

@@ -12,7 +12,6 @@ from torch import Tensor
 from coterie.contract import Fields, Message, finite
 from coterie.errors import during, noted
 from coterie.failpoints import reach
-from coterie.initialisers import Origin
 from coterie.job import Indices, Job, Ledger, diverged, foreign
 from coterie.lessons import PEAK, Homecoming, Lesson
 from coterie.node.architecture import architectures
@@ -345,7 +344,7 @@ def trainers(job: Job, nodes: Indices) -> list[Trainer]:
         matrix = torch.zeros(len(own), architecture.width)
         integers = torch.zeros(len(own), architecture.integers, dtype=torch.int64)
         for row, node in enumerate(own.tolist()):
-            initialise(architecture.module, job.origin or Origin(roster.seed, node, float(job.gains[node])))
+            initialise(architecture.module, job.start(node))
             architecture.read(matrix[row], integers[row])
         trainer = Trainer(roster, job.samples, g, architecture, matrix, integers, own)
         if roster.training.keep_optimiser:

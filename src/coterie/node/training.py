@@ -102,6 +102,9 @@ class Trainer(Rows):
             count += 1
             if self.optimiser.scheduled:
                 optimiser = self.optimiser.at((behind + steps - 1) / per_epoch, epochs)
+            if (longest := self.roster.training.clip) is not None:
+                length = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients]))
+                gradients = tuple(g * (longest / length.clamp(min=longest)) for g in gradients)
             with torch.no_grad():
                 for square, g in zip(squares, gradients, strict=False):
                     square.addcmul_(g, g)
@@ -189,6 +192,9 @@ class Trainer(Rows):
             noise = self._noise(self.nodes[rows[: len(index)]], round, step, index.shape[1])
             now = {n: v[: len(index)] for n, v in views.items()}
             gradient = self._gradient(now, x, y, share, me, True, *noise)
+            if (longest := self.roster.training.clip) is not None:
+                length = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
+                gradient = gradient * (longest / length.clamp(min=longest))
             if squares is not None:
                 squares[:live].addcmul_(gradient[:live], gradient[:live])
             buffers = {slot: s[:live] for slot, s in slots.items()} | fixed

@@ -1,15 +1,17 @@
 """Distillation from a teacher that does not exist."""
 
 import math
+from typing import Annotated
 
 import torch.nn.functional as F
+from annotated_types import Gt, Le
 from torch import Tensor
 
 from coterie.contract import Me
 from coterie.objectives import expect_classes
 
 
-def virtual_teacher(logits: Tensor, target: Tensor, me: Me, *, beta: float = 0.99) -> Tensor:
+def virtual_teacher(logits: Tensor, target: Tensor, me: Me, *, beta: Annotated[float, Gt(0), Le(1)] = 0.99) -> Tensor:
     """The divergence from a made-up teacher that gives β to the true class and shares the rest evenly.
 
         loss = KL(p_t ‖ softmax(z)),   p_t = β on the true class, (1 − β)/(C − 1) elsewhere

@@ -3,6 +3,9 @@
 Where a data set has no classes, a partition is handed its targets instead, `[N, …]` of any type; those that go by
 classes refuse them.
 
+A partition of parts of equal size takes a fourth argument, how many samples each node is to have, and is marked
+`caps = True`; of the others a node's part is cut at random if it is larger.
+
 Parts are disjoint. A partition whose nodes may hold the same samples says so: it carries `overlaps = True`.
 """
 
@@ -11,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from coterie.errors import ConfigError, DataError
-from coterie.partitions._deal import Indices
+from coterie.partitions._deal import Indices, short
 from coterie.randomness import generator
 
 Partition = Callable[[Indices, int, np.random.Generator], list[Indices]]
@@ -21,6 +24,11 @@ Partition = Callable[[Indices, int, np.random.Generator], list[Indices]]
 def overlaps(partition: Partition) -> bool:
     """Whether a partition says that its parts may share samples."""
     return bool(getattr(getattr(partition, "func", partition), "overlaps", False))
+
+
+def caps(partition: Partition) -> bool:
+    """Whether a partition deals out only as many samples as each node is to have."""
+    return bool(getattr(getattr(partition, "func", partition), "caps", False))
 
 
 def split(
@@ -36,10 +44,11 @@ def split(
 ) -> list[tuple[Indices, Indices]]:
     """The (training, validation) samples of each node.
 
-    `total` first cuts the data to a random subset of that size, and `items` each node's part likewise; fewer than that
-    stay as they are. Then the share `validation` of each node's own data is set aside, never its last training sample.
-    Where parts overlap it is that share of all data, set aside before the rest is dealt out: all nodes validate on the
-    same samples, and nobody trains on them. A node with fewer than `min_samples` training samples is refused.
+    `total` first cuts the data to a random subset of that size. Of `items` every node has so many if all are to have
+    equally many, else at most so many, at random; more than any can have are refused. Then the share `validation` of
+    each node's own data is set aside, never its last training sample. Where parts overlap it is that share of all data,
+    set aside before the rest is dealt out: all nodes validate on the same samples, and nobody trains on them. A node
+    with fewer than `min_samples` training samples is refused.
     """
     if not 0 <= validation < 1:
         raise ConfigError(
@@ -49,11 +58,14 @@ def split(
     common = kept[:0] if overlaps(partition) else None
     if common is not None:
         kept, common = _aside(kept, validation, generator(seed, "validation"))
-    parts = partition(labels[kept], nodes, generator(seed, "partition"))
+    capped: tuple[int, ...] = (items,) if items is not None and caps(partition) else ()
+    parts = partition(labels[kept], nodes, generator(seed, "partition"), *capped)
     if len(parts) != nodes:
         raise DataError("partition of another size", expected=f"{nodes} parts, one per node", got=len(parts))
     if common is None:
         _refuse_overlap(parts)
+    if items is not None and items > (largest := max(map(len, parts))):
+        raise short(items, largest)
     pairs = []
     for node, part in enumerate(parts):
         own = _some(kept[part], items, generator(seed, "items", node))

@@ -21,6 +21,22 @@ def overlapping(partition: _Function) -> _Function:
     return partition
 
 
+def capping(function: _Function) -> _Function:
+    """Mark a partition that takes, after the generator, how many samples each node is to have; None: all there are."""
+    vars(function)["caps"] = True
+    return function
+
+
+def short(wanted: int, there: int) -> DataError:
+    """The error for more samples than a node can have."""
+    return DataError(
+        "items is more than a node can have",
+        expected=f"at most {there}",
+        got=wanted,
+        cure=f"Set items to {there} or less, use fewer nodes or more data.",
+    )
+
+
 def check(labels: Indices, nodes: int, per_node: int = 1, setting: str = "") -> None:
     """Refuse fewer than one node, and more than can have `per_node` samples each (a number that `setting` sets)."""
     if nodes < 1:

@@ -31,6 +31,7 @@ SHARED = (
     "keep_optimiser",
     "renew_optimiser",
     "clamp",
+    "clip",
     "rounds",
     "links",
     "presence",

@@ -29,13 +29,13 @@ from coterie.net.calls import Calls
 from coterie.net.identity import Home
 from coterie.net.logs import say
 from coterie.node.buffers import BufferPool
-from coterie.node.gossip import GossipGain, gossip_job, greatest, own_estimate
 from coterie.node.limits import Limits
 from coterie.node.node import peers
+from coterie.node.numbers import asked
 from coterie.node.screening import Screen
 from coterie.node.sums import Packet
 from coterie.peers.agreement import code, fixed, shared, vocabulary
-from coterie.peers.checkpoint import Keeper, has_checkpoint
+from coterie.peers.checkpoint import Keeper
 from coterie.peers.introductions import Introduced, Introductions
 from coterie.peers.journal import PeerJournal
 from coterie.peers.mailroom import Mailroom, NewestMailroom
@@ -87,33 +87,6 @@ class Stopped(Exception):
     """The peer was asked to stop; its checkpoint stands."""
 
 
-def run(config: PeerConfig) -> pl.DataFrame:
-    """Be a peer until all rounds are done; gives this peer's records."""
-    asking = gossip(config.settings)
-    if asking and not has_checkpoint(config.folder):
-        config = asyncio.run(with_estimated_gain(config, **asking))
-    return asyncio.run(PeerRuntime(config).go())
-
-
-async def with_estimated_gain(config: PeerConfig, samples: int, rounds: int) -> PeerConfig:
-    """The same with this peer's own estimate of the gain: some rounds of gossip with its neighbours tell it."""
-    job = gossip_job(config.job, samples)
-    told = {"rounds": rounds, "rule": {"name": "gossip", "samples": samples}, "protocol": {"name": "gossip"}}
-    settings, timing = config.settings.model_copy(update=told), replace(config.timing, mode="sync")
-    before = replace(config, method="gossip", phase="gossip", folder=config.folder / "gossip", job=job)
-    peer = PeerRuntime(replace(before, settings=settings, timing=timing))
-    await peer.go()
-    assert isinstance(job.rule, GossipGain)
-    assumed = config.settings.choice("initialiser").settings["assumed_nodes"]
-    nodes = assumed or (None if config.introduced else job.roster.nodes)
-    gain = own_estimate(job.rule, peer.node.state["minima"], nodes)
-    level = logging.INFO if gain < greatest(nodes) else logging.WARNING  # as large as can be: it may be a lie
-    say(peer.log, level, "gain", estimate=gain)
-    origin = replace(config.job.origin, gain=gain) if config.job.origin else None
-    gains = np.full(config.job.roster.nodes, gain)
-    return replace(config, job=replace(config.job, gains=gains, origin=origin))
-
-
 class PeerRuntime:
     """A peer at work: its node, its mail room, its wires, its records and its checkpoint."""
 
@@ -140,7 +113,8 @@ class PeerRuntime:
         codes = {code(t): signature for signature, t in self.node.classmates.items()}
         mode, half = config.timing.mode, config.half
         common = {PHASE: config.phase, "seed": config.seed, "engine.mode": mode, "engine.half": half}
-        same = common | fixed(self.node.classmates.values())
+        data = {"classes of the data": config.job.samples.classes, "shape of a sample": config.job.samples.shape}
+        same = common | data | fixed(self.node.classmates.values())
         self.agreement = Agreement(shared(config.settings, config.job.protocol, **same), codes)
         expected = vocabulary(config.job, self.node, rounds, half)
         self.links = Calls(config.home, config.numbers, self.mailroom, self.agreement, expected, self.status, self.log)
@@ -264,7 +238,9 @@ class PeerRuntime:
     def _restore(self) -> int:
         """Go on from the checkpoint, or begin; gives the round that was done last."""
         done = self.keeper.restore(self.journal)
-        told = self.config.phase == "training" and gossip(self.config.settings) is not None  # where to start
+        told = self.config.phase == "training" and (  # where to start
+            asked(self.config.job) or gossip(self.config.settings) is not None
+        )
         self.node.influenced = told or done is not None
         if done is None:
             self.journal.begin(sorted(self.config.numbers))

@@ -1,5 +1,6 @@
 """Consensus-based federated averaging with gradients from the neighbours."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -32,6 +33,10 @@ class CFAGE(CFA):
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, not {self.batch_size}")
+        if not 0 <= self.rho <= 1:
+            raise ValueError(f"rho must be from 0 to 1, not {self.rho}")
+        if not 0 <= self.step < math.inf:
+            raise ValueError(f"step must be at least 0, not {self.step}")
 
     def init(self, me: Me, params: Tensor) -> State:
         return {"g": torch.zeros_like(params)}

@@ -1,5 +1,6 @@
 """A bounded step towards the neighbours' average."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,6 +23,10 @@ class DecDiff(Rule):
     span = "model"
     s: float = 1.0
     norm: Literal["tensor", "model"] = "tensor"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.s < math.inf:
+            raise ValueError(f"s must be above 0, not {self.s}")
 
     def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
         def step(d: Tensor) -> Tensor:

@@ -37,6 +37,8 @@ class DecHW(Rule):
     trace: int | None = None
 
     def __post_init__(self) -> None:
+        if self.theta is not None and self.theta < 0:
+            raise ValueError(f"theta must be at least 0, not {self.theta}")
         if self.beta < 0 or (self.accumulate == "exponential" and self.beta > 1):
             raise ValueError(f"beta must be at least 0, and at most 1 if accumulate is exponential, not {self.beta}")
         if self.batch_size < 1 or (self.batches is not None and self.batches < 1):

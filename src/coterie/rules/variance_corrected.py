@@ -1,8 +1,10 @@
 """Averaging that leaves weights as large as they were."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
 from coterie.contract import Fields, Inbox, Layout, Me, Message, Range, Rule, State, Term
@@ -19,13 +21,16 @@ class VarianceCorrected(Rule):
     Of independent models s is 1/√Σp², what averaging shrinks them by, and that is at most √(1 + |N_i|); of models that
     agree it is 1, so the correction ends by itself and nothing need be known of the network. Units' means are averaged
     only: they hold what all nodes learn alike at first, which averaging keeps and a factor would blow up. So are
-    tensors of one dimension (biases, norms). A message is longer by one number for each tensor.
+    tensors of one dimension (biases, norms). A message is longer by one number for each tensor. After round `until`, if
+    one is named, models are averaged only.
 
-    Reference: ours; the cause is that of Badie-Modiri et al., Initialisation and Network Effects in Decentralised
-    Federated Learning, which corrects the start instead
+    Reference: ours. That averaging takes the variance of unlike weights away, and the cure of restoring it, are known:
+    Tian, Kitsak, Al-Ars, Hofstee, Vanishing Variance Problem in Fully Decentralized Neural-Network Systems, 2024, whose
+    form is `variance_restored`. Ours leaves units' means alone and bounds the factor
     """
 
     span = "model"
+    until: Annotated[int, Ge(1)] | None = None
 
     def own_weight(self, size: Tensor, near: Tensor, count: Tensor) -> None:
         return None  # merging shrinks nothing
@@ -45,6 +50,8 @@ class VarianceCorrected(Rule):
         left = _spreads(me.layout, deviations)
         scale = torch.where(left > 0, inbox.mean("r²", own=True).sqrt() / left, 1.0)
         scale = torch.minimum(scale, (1 + inbox.count).sqrt())  # models that cancel out leave noise: not to be blown up
+        if self.until is not None and me.round > self.until:
+            scale = torch.ones_like(scale)
         widths = torch.tensor([b - a for a, b in me.layout.spans], device=scale.device)
         return average + (scale - 1).repeat_interleave(widths, dim=-1) * deviations, state
 

@@ -15,8 +15,9 @@ import polars as pl
 from coterie.config.configuration import Configuration
 from coterie.report.sheets import Sheet
 
-Scale = Literal["smoke", "laptop", "paper"]
+Scale = Literal["smoke", "laptop", "paper", "full"]
 SCALES: tuple[str, ...] = get_args(Scale)
+"""`paper` is everything at the papers' sizes; `full` a few cells of that, each so long as it can be run here."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Exhibit:
     runs: Mapping[str, Configuration] = field(default_factory=dict)
     scaled: str = ""
     """How the runs differ from the paper's."""
+    so_far: bool = False
+    """Whether it can be shown of the runs there are, of which some may be under way."""
 
 
 def matching(exhibits: Iterable[str], figures: Sequence[str], tables: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -1,11 +1,13 @@
 """The gain by gossip in the simulator: what every node estimates before the first round."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from coterie.config.build import gossip
 from coterie.config.configuration import Method
@@ -14,7 +16,8 @@ from coterie.job import Job, Roster, Samples, Training
 from coterie.network.faults import Faults
 from coterie.network.graph import Graph
 from coterie.network.rounds import Network
-from coterie.node.gossip import GossipGain, gossip_job
+from coterie.node.gossip import REST, GossipGain, gossip_job
+from coterie.node.numbers import asked, numbers_job, whole
 from coterie.node.snapshot import Snapshot
 from coterie.parts import Choice
 
@@ -52,28 +55,52 @@ def on(graph: Graph, seed: int = 0) -> Job:
     )
 
 
-def survey(job: Job, samples: int, rounds: int) -> Iterator[NDArray[np.float64]]:
-    """Every node's estimate of the gain after each round of gossip; NaN before it has one."""
+def survey(job: Job, samples: int, rounds: int | None = None) -> Iterator[NDArray[np.float64]]:
+    """Every node's estimate of the gain after each round of gossip; NaN before it has one.
+
+    Without a number of rounds, until nobody has learnt anything for a few.
+    """
     before = gossip_job(job, samples)
     assert isinstance(before.rule, GossipGain)
+    for minima in _asked_around(before, "minima", rounds):
+        yield before.rule.gain(minima).squeeze(-1).numpy().copy()
+
+
+def _asked_around(job: Job, field: str, rounds: int | None) -> Iterator[Tensor]:
+    """What every node knows after each round, for so many rounds or until nobody has learnt anything for a few."""
     session = Local(workers=1, mode="loop").open()
     try:
-        session.begin(before)
-        for number in range(1, rounds + 1):
+        session.begin(job)
+        chance = job.faults.links * job.faults.presence
+        patience = REST if chance == 1 else math.ceil(3 * REST / chance)
+        known, rested = torch.empty(0), 0
+        for number in range(1, (rounds or patience * (2 + job.roster.nodes)) + 1):
             session.round(number, False)
-            found = before.rule.gain(Snapshot.read(session.snapshot()).rows[0].state["minima"])
-            yield found.squeeze(-1).numpy().copy()
+            now = Snapshot.read(session.snapshot()).rows[0].state[field].clone()
+            yield now
+            rested = rested + 1 if torch.equal(known, now) else 0
+            known = now
+            if rounds is None and rested == patience:
+                return
     finally:
         session.close()
 
 
-def with_estimated_gains(job: Job, method: Method) -> Job:
-    """The job with the gains that its nodes estimate by gossip, if the method asks for it."""
+def numbers(job: Job, rounds: int | None = None) -> NDArray[np.int64]:
+    """What every node takes for the number that all have agreed on, after so many rounds or after enough."""
+    *_, last = _asked_around(numbers_job(job), "number", rounds)
+    return whole(last)
+
+
+def with_findings(job: Job, method: Method) -> Job:
+    """The job with what its nodes find out by gossip before the first round, if the method asks for it."""
+    if asked(job):
+        return replace(job, numbers=numbers(job, job.initialiser.settings.get("gossip_rounds")))
     asking = gossip(method)
     return replace(job, gains=estimates(job, **asking)) if asking else job
 
 
-def estimates(job: Job, samples: int, rounds: int) -> NDArray[np.float64]:
-    """Every node's estimate of the gain after all rounds of gossip; 1 where a node has heard nobody."""
+def estimates(job: Job, samples: int, rounds: int | None = None) -> NDArray[np.float64]:
+    """Every node's estimate of the gain after so many rounds, or after enough; 1 where a node has heard nobody."""
     *_, last = survey(job, samples, rounds)
     return np.where(np.isfinite(last), last, 1.0)

@@ -19,7 +19,7 @@ from coterie.job import Job, Samples
 from coterie.records import Channel, Journal, Observer
 from coterie.records.journal import JobKey
 from coterie.records.models import NodeModels
-from coterie.runs.gossip import with_estimated_gains
+from coterie.runs.gossip import with_findings
 from coterie.runs.run import Run
 from coterie.version import __version__
 
@@ -186,7 +186,7 @@ class _Runner:
             for text in set(job.notes) - self.noted:
                 self.channel.live("warning", text=text)
             self.noted |= set(job.notes)
-            job = job if session.estimates else with_estimated_gains(job, settings)
+            job = job if session.estimates else with_findings(job, settings)
             found = session.run(
                 JobRun(
                     method,

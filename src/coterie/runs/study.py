@@ -51,8 +51,11 @@ class _StudyRun:
         self.order, self.out, self.exhibits, self.channel = order, out, exhibits, channel
         self.store = TaskStore(out / "tasks")
         self.every: dict[str, Task] = {}
-        for task in (t for runs in wanted.values() for tasks in runs.values() for t in tasks.values()):
-            self.every.setdefault(task.key, task)
+        for (method, _), task in (
+            pair for runs in wanted.values() for tasks in runs.values() for pair in tasks.items()
+        ):
+            if order.asks_for(method, exhibits):
+                self.every.setdefault(task.key, task)
         # others count once their process has nothing left to write
         self.ready = {key for key in self.every if self.store.holds(key)}
         self.waiting = dict(wanted)
@@ -63,6 +66,7 @@ class _StudyRun:
         yield from self._complete(rest=not left)
         if not left:
             return
+        yield from self._so_far()
         tasks = {key: {"name": task.name, "rounds": task.experiment.rounds} for key, task in left.items()}
         self.channel.tell("begin", tasks=tasks, kept=len(self.every) - len(left))
         carry_out = _carry_out
@@ -70,23 +74,40 @@ class _StudyRun:
             carry_out = here  # only this process has the objects
         elif self.order.cluster:
             carry_out = on_cluster
-        for key in carry_out(left, self.store, self.order, self.channel):
-            self.ready.add(key)
-            yield from self._complete()
+        try:
+            for key in carry_out(left, self.store, self.order, self.channel):
+                self.ready.add(key)
+                yield from self._complete()
+        except KeyboardInterrupt:
+            yield from self._so_far()
+            raise
         yield from self._complete(rest=True)
 
     def _complete(self, rest: bool = False) -> Iterator[tuple[str, Exhibit, list[Shown]]]:
         for label, runs in list(self.waiting.items()):
             # what needs no run is computed here, and would keep the runs of the others waiting
-            if (runs or rest) and all(t.key in self.ready for tasks in runs.values() for t in tasks.values()):
+            wanted = {t.key for tasks in runs.values() for t in tasks.values()}
+            if self.exhibits[label].so_far:
+                wanted &= self.every.keys()
+            if (runs or rest) and wanted <= self.ready:
                 del self.waiting[label]
-                exhibit, results = self.exhibits[label], self.store.results(runs)
                 if not runs:
                     self.channel.tell("warning", text=f"computing {label}")
-                with files.disk(self.out, AGAIN):
-                    shown = list(exhibit.show(results, self.out))
-                write_exhibit(self.out, label, exhibit, shown, cost(results))
-                yield label, exhibit, shown
+                yield self._show(label, runs)
+
+    def _so_far(self) -> Iterator[tuple[str, Exhibit, list[Shown]]]:
+        """What there is of exhibits that can be shown before all their runs are done."""
+        for label, runs in self.waiting.items():
+            if self.exhibits[label].so_far and any(self.store.begun(runs)):
+                yield self._show(label, runs)
+
+    def _show(self, label: str, runs: Mapping[str, Mapping[tuple[str, int], Task]]) -> tuple[str, Exhibit, list[Shown]]:
+        exhibit = self.exhibits[label]
+        results = self.store.results(self.store.begun(runs) if exhibit.so_far else runs)
+        with files.disk(self.out, AGAIN):
+            shown = list(exhibit.show(results, self.out))
+        write_exhibit(self.out, label, exhibit, shown, cost(results))
+        return label, exhibit, shown
 
 
 def _carry_out(left: Mapping[str, Task], store: TaskStore, order: Commission, channel: Channel) -> Iterator[str]:

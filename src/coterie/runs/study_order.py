@@ -31,6 +31,10 @@ class Commission(ABC):
     def exhibits(self) -> dict[str, Exhibit]:
         """The exhibits asked for."""
 
+    def asks_for(self, method: str, exhibits: Mapping[str, Exhibit]) -> bool:
+        """Whether runs of this method are wanted."""
+        return True
+
     def check(self) -> None:
         """Refuse what makes no sense."""
         if self.jobs < 0:
@@ -54,6 +58,8 @@ class Order(Commission):
     scale: str = "laptop"
     figures: Sequence[str] = ()
     tables: Sequence[str] = ()
+    only: Sequence[str] = ()
+    """Only these cells of the scale `full`, and of any exhibit only these methods."""
     seeds: tuple[int, ...] | None = None
     data_dir: str | None = None
     jobs: int = 0
@@ -65,6 +71,8 @@ class Order(Commission):
         if self.scale not in SCALES:
             raise unknown("scale", self.scale, SCALES)
         made: dict[str, Exhibit] = find("studies", self.study).make()(self.scale)
+        if not made:
+            raise ConfigError(f"the study {self.study} has no cells at the scale {self.scale}", cure="Take paper.")
         chosen, missing = matching(made, self.figures, self.tables)
         if missing:
             kind, _, name = missing[0].partition(" ")
@@ -72,4 +80,19 @@ class Order(Commission):
             raise unknown(
                 f"{kind} of the study {self.study}", name, known, f"`coterie show study {self.study}` shows all."
             )
-        return {label: made[label] for label in chosen}
+        cells, methods = self._only(made)
+        if unmet := methods - {m for label in chosen for run in made[label].runs.values() for m in run.resolved}:
+            known = [label.removeprefix("cell ") for label in made if label.startswith("cell ")]
+            known += [m for label in chosen for run in made[label].runs.values() for m in run.resolved]
+            raise unknown(f"cell or method of the study {self.study}", min(unmet), list(dict.fromkeys(known)))
+        return {label: made[label] for label in chosen if not cells or label in cells}
+
+    def _only(self, made: Mapping[str, Exhibit]) -> tuple[set[str], set[str]]:
+        """The cells among what is wanted only, and the rest, which names methods."""
+        cells = {f"cell {word}" for word in self.only} & made.keys()
+        return cells, {word for word in self.only if f"cell {word}" not in made}
+
+    def asks_for(self, method: str, exhibits: Mapping[str, Exhibit]) -> bool:
+        """Whether runs of this method are wanted."""
+        _, methods = self._only(exhibits)
+        return not methods or method in methods

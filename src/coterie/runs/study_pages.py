@@ -36,10 +36,13 @@ def write_page(order: Order, out: Path) -> Path:
     """One page of all exhibits that have been shown so far in this folder, in the order of the study."""
     part, here = find("studies", order.study), records.environment_here()
     seeds = "" if order.seeds is None else f" --seeds {','.join(map(str, order.seeds))}"
-    command = f"coterie study {order.study} --scale {order.scale}{seeds}"
+    only = f" --only {','.join(order.only)}" if order.only else ""
+    command = f"coterie study {order.study} --scale {order.scale}{only}{seeds}"
     made = f"Made by `{command}` with Coterie {_version()} and PyTorch {here['torch']} on {here['cores']} cores."
     head = "\n\n".join(filter(None, [f"# {part.summary}", f"{part.reference}." if part.reference else "", made]))
-    found = [out / f"{label.replace(' ', '-')}.md" for label in replace(order, figures=(), tables=()).exhibits()]
+    found = [
+        out / f"{label.replace(' ', '-')}.md" for label in replace(order, figures=(), tables=(), only=()).exhibits()
+    ]
     path = out / "README.md"
     with files.disk(out, AGAIN):
         pages = [page.read_text("utf-8").rstrip() for page in found if page.is_file()]

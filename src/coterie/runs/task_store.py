@@ -71,6 +71,14 @@ class TaskStore:
         folder = self.path / key
         return (folder / FAILED).is_file() or any(folder.glob("jobs/*/done.parquet"))
 
+    def begun(self, runs: Mapping[str, Mapping[tuple[str, int], Task]]) -> dict[str, dict[tuple[str, int], Task]]:
+        """Those of these tasks, run by run, of which something is recorded."""
+        some = {
+            run: {who: t for who, t in tasks.items() if any((self.path / t.key).glob("jobs/*/**/*.parquet"))}
+            for run, tasks in runs.items()
+        }
+        return {run: tasks for run, tasks in some.items() if tasks}
+
     def results(self, runs: Mapping[str, Mapping[tuple[str, int], Task]]) -> Results:
         """What the tasks of some runs brought, under the names that the runs give their methods."""
         found: dict[str, pl.DataFrame] = {}

@@ -98,6 +98,9 @@ def _measured(measures: pl.DataFrame, name: str) -> Curve:
 
 # Figure 8.
 
+LEAST = 3
+"""The smallest degree of power-law networks: with γ = 2.5 the mean degree is then near the 8 of the other families."""
+
 
 def assortativity_exhibit(scale: Scale) -> Exhibit:
     """‖v_steady‖ by size and family of the network, and by assortativity, which does not change it."""
@@ -115,10 +118,10 @@ def assortativity_exhibit(scale: Scale) -> Exhibit:
             "Erdős–Rényi, ⟨k⟩ = 8": lambda n, rng: _family("er", p=8 / (n - 1))(n, rng),
             "8-regular": _family("regular", k=8),
             "Barabási–Albert, m = 4": _family("ba", m=4),
-            "power law, γ = 2.5": _family("powerlaw", exponent=2.5),
+            "power law, γ = 2.5": _family("powerlaw", exponent=2.5, min_degree=LEAST),
         }
         found = {label: scaling(make, sizes, draws=draws) for label, make in families.items()}
-        by_tail = {g: scaling(_family("powerlaw", exponent=g), sizes, draws=draws) for g in tails}
+        by_tail = {g: scaling(_family("powerlaw", exponent=g, min_degree=LEAST), sizes, draws=draws) for g in tails}
         norms = [
             Line(_by_size(s), f"{label}: n^−{s.exponent:.3f}", colour(i)) for i, (label, s) in enumerate(found.items())
         ]
@@ -151,9 +154,10 @@ def assortativity_exhibit(scale: Scale) -> Exhibit:
                 levels=[(0.0, "", "#ffffff")],
             ),
         ]
-        rows = [[label, f"{s.exponent:.3f} ± {1.96 * s.error:.3f}"] for label, s in found.items()]
+        links = {label: draw(make, sizes[-1], 0, connect=True).degree.mean() for label, make in families.items()}
+        rows = [[name, f"{links[name]:.1f}", f"{s.exponent:.3f} ± {1.96 * s.error:.3f}"] for name, s in found.items()]
         rows += [
-            [f"power law, γ = {g:g}", f"{s.exponent:.3f} ± {1.96 * s.error:.3f}"]
+            [f"power law, γ = {g:g}", "", f"{s.exponent:.3f} ± {1.96 * s.error:.3f}"]
             for g, s in by_tail.items()
             if g != 2.5
         ]
@@ -162,7 +166,9 @@ def assortativity_exhibit(scale: Scale) -> Exhibit:
         note = f"Rewired {reach}, ‖v_steady‖ differs by {spread:.1e} of itself."
         return [
             draw_panels(panels, folder / "scaling.png", columns=3),
-            Sheet(f"Exponent of ‖v_steady‖ ∝ n^−α, n = {sizes[0]} to {sizes[-1]:,}", ["family", "α"], rows, [note]),
+            Sheet(
+                f"Exponent of ‖v_steady‖ ∝ n^−α, n = {sizes[0]} to {sizes[-1]:,}", ["family", "⟨k⟩", "α"], rows, [note]
+            ),
         ]
 
     return Exhibit("the norm of the steady state by size, family and assortativity", show)

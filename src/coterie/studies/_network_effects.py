@@ -67,7 +67,7 @@ def _bounded(scale: Scale, title: str, cases: Mapping[str, Mapping[str, Any]], x
         case = {**common, **own}
         a_round = case["epochs"] * math.ceil(case["items"] / case["batch_size"])
         runs[label] = Configuration(
-            **case, rounds=max(20, min(pick(scale, 40, 120, 4000), work // a_round)), methods={"gain": GAIN}
+            **case, rounds=max(1, min(pick(scale, 40, 120, 4000), work // a_round)), methods={"gain": GAIN}
         )
         pooled = {**case, "epochs": 1, "topology": "complete"}
         epochs = max(5, pick(scale, 1500, 6000, 200000) * case["batch_size"] // (case["nodes"] * case["items"]))

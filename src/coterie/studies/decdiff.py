@@ -15,6 +15,7 @@ from coterie.report.network import draw_graph
 from coterie.report.races import accuracy_sheet, bytes_sheet, labelled, of_reference, pairs_sheet, times_sheet
 from coterie.report.sheets import Sheet
 from coterie.runs.exhibits import Exhibit, Results, Scale, Shown
+from coterie.studies._cells import decdiff_cells
 from coterie.studies._contenders import BASELINES, OURS, WITH_GAIN, named
 from coterie.studies._scales import describe_scale, rounds_to_evaluate
 
@@ -74,6 +75,8 @@ def decdiff(scale: Scale) -> dict[str, Exhibit]:
     Reference: Valerio, Boldrini, Passarella, Kertész, Karsai, Iñiguez, Coordination-free Decentralised Federated
     Learning on Complex Networks: Overcoming Heterogeneity, 2023
     """
+    if scale == "full":
+        return decdiff_cells(TIMES["MNIST"], float(ACCURACY["centralised"][0].split()[0]))
     runs = _runs(scale)
     scaled = describe_scale(runs.values(), PAPER)
 

@@ -1,7 +1,7 @@
 """Tables and figures of the second-order paper: averaging weighted by curvature (DecHW)."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from coterie.config.build import network
 from coterie.config.configuration import Configuration
 from coterie.report.curves import PALETTE, Curve, plot_accuracy
 from coterie.report.panels import DASHED, SOLID, Line, Panel, colour, draw_panels, line
@@ -24,6 +25,7 @@ from coterie.report.races import (
 )
 from coterie.report.statistics import methods
 from coterie.runs.exhibits import Exhibit, Results, Scale, Shown
+from coterie.studies._cells import dechw_cells
 from coterie.studies._contenders import BASELINES, OURS, WITH_GAIN, named
 from coterie.studies._scales import describe_scale, rounds_to_evaluate
 from coterie.studies.decdiff import allocations
@@ -54,6 +56,8 @@ def dechw(scale: Scale) -> dict[str, Exhibit]:
 
     Reference: Ahmad et al., DecHW: Heterogeneous Decentralized Federated Learning Exploiting Second-Order Information
     """
+    if scale == "full":
+        return dechw_cells()
     runs = _runs(scale)
     scaled = describe_scale(runs.values(), PAPER)
     if scale != "paper":
@@ -292,7 +296,7 @@ def _looked_into(
 
 def _curvature(scaled: str, runs: Mapping[str, Configuration]) -> Exhibit:
     def show(found: Results, folder: Path) -> list[Shown]:
-        lines = _by_node(found, "h_norm", 5)
+        lines = _by_node(found, "h_norm", range(5))
         panel = Panel("Norm of the Gauss–Newton diagonal", lines, y="‖h‖ before it is normalised")
         return [draw_panels([panel], folder / "curvature.png")]
 
@@ -302,28 +306,29 @@ def _curvature(scaled: str, runs: Mapping[str, Configuration]) -> Exhibit:
 
 
 def _trace(scaled: str, runs: Mapping[str, Configuration]) -> Exhibit:
+    looked = _looked_into(runs, {"dechw": ""}, ("rule",))
+
     def show(found: Results, folder: Path) -> list[Shown]:
-        lines = _by_node(found, "h_element", 10)
-        total = sum(one.curve.mean for one in lines)
-        shares = [replace(o, curve=o.curve._replace(mean=o.curve.mean / total)) for o in lines]
+        (method,) = next(iter(looked.values())).resolved.values()
+        (seed,) = next(iter(found.measures.values()))["seed"].unique()
+        near = [0, *network(method, seed).graph(1).neighbours(0).tolist()]
+        inside = _by_node(found, "h_element", near)
+        total = sum(one.curve.mean for one in inside)
+        whole = [replace(o, curve=o.curve._replace(mean=o.curve.mean / total)) for o in inside]
         panels = [
-            Panel("One element of Ĥ", lines, y="Ĥ", log_x=False, log_y=False),
-            Panel("The weight it gives to each of the ten", shares, y="weight", log_x=False, log_y=False),
+            Panel("One element of Ĥ", _by_node(found, "h_element", range(10)), y="Ĥ", log_x=False, log_y=False),
+            Panel("The weights that node 0 gives", whole[:10], y="weight", log_x=False, log_y=False),
         ]
-        return [draw_panels(panels, folder / "trace.png")]
+        said = f"Weights are shares of the sum over node 0 and its {len(near) - 1} neighbours."
+        return [draw_panels(panels, folder / "trace.png"), said]
 
-    return Exhibit(
-        "one element of Ĥ over ten nodes, and the weights it gives them",
-        show,
-        _looked_into(runs, {"dechw": ""}, ("rule",)),
-        scaled,
-    )
+    return Exhibit("one element of Ĥ over ten nodes, and the weights it gives neighbours", show, looked, scaled)
 
 
-def _by_node(found: Results, measure: str, nodes: int) -> list[Line]:
+def _by_node(found: Results, measure: str, nodes: Iterable[int]) -> list[Line]:
     told = next(iter(found.measures.values())).filter(pl.col("measure") == measure, pl.col("round") > 0)
     lines = []
-    for i in range(nodes):
+    for i in nodes:
         mine = told.filter(pl.col("node") == i).sort("round")
         x, y = mine["round"].to_numpy().astype(float), mine["value"].to_numpy()
         lines.append(Line(Curve.bare(x, y), f"node {i}", colour(i), _style(i)))

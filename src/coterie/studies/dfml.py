@@ -52,6 +52,8 @@ def dfml(scale: Scale) -> dict[str, Exhibit]:
 
     Reference: Khalil et al., DFML: Decentralized Federated Mutual Learning, 2024
     """
+    if scale == "full":
+        return {}
     size = size_of(scale)
     sets = [name for name in size.sets if name not in size.more]
     tables = {f"table {n}{'abc'[i]}": _main(size, m, d) for i, d in enumerate(sets) for n, m in _MODES.items()}
