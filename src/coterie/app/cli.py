@@ -3,11 +3,12 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from coterie import waiting
+from coterie.app import formats
 from coterie.app.convergence_view import convergence
 from coterie.app.record_commands import compare, export, plot
 from coterie.app.run_commands import RUN, UP, collect, resume, run_command, up_command
@@ -23,6 +24,7 @@ For example:
   coterie run --rule dechw --topology ba --nodes 50
   coterie run my.toml --rounds 100 --seeds 0-4
   coterie list rules                               what there is to choose from
+  coterie compare runs/a runs/b --json             what is shown as JSON or CSV (--csv), for other programs
 """
 
 PEER = """Be a peer on a real network: one machine, its own data, and the neighbours it knows.
@@ -87,6 +89,16 @@ def _greet(tokens: list[str]) -> None:
 
 
 def _call(tokens: list[str]) -> int:
+    tokens = formats.take(tokens)
+    command, rest = tokens[:1], tokens[1:]
+    if not command or command[0] not in FLAGGED:
+        return _app({})(tokens) or 0
+    made, typed = FLAGGED[command[0]](rest)
+    return _app({command[0]: made})([*command, *typed]) or 0
+
+
+def _app(made: dict[str, Callable[..., int]]) -> App:
+    """All commands; those that were made for these arguments have their flags."""
     app = App(
         name="coterie",
         help=HELP,
@@ -97,13 +109,10 @@ def _call(tokens: list[str]) -> int:
         suppress_keyboard_interrupt=False,
         result_action="return_value",
     )
-    command, rest = tokens[:1], tokens[1:]
-    made, typed = FLAGGED[command[0]](rest) if command and command[0] in FLAGGED else (None, rest)
     for place, (name, function) in enumerate(COMMANDS.items()):
-        chosen = made if made and name == command[0] else function
-        app.command(chosen, name=name, sort_key=place)
+        app.command(made.get(name, function), name=name, sort_key=place)
     app.command(_peer())
-    return app([*command, *typed]) or 0
+    return app
 
 
 def _graph_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
@@ -148,7 +157,9 @@ def list_parts(
     """List what there is to choose from."""
     from coterie.app import catalogue
 
-    console().print(catalogue.rooms() if room is None else catalogue.inside(catalogue.room(room)))
+    where = None if room is None else catalogue.room(room)
+    if not formats.write(catalogue.rows(where)):
+        console().print(catalogue.rooms() if where is None else catalogue.inside(where))
     return 0
 
 
@@ -160,7 +171,30 @@ def show(
     """Show what a part does: its equation, its settings, its paper; with --budget E a method's plan, too."""
     from coterie.app import catalogue
 
-    console().print(catalogue.show(catalogue.room(room), name), crop=False)
+    where = catalogue.room(room)
+    if not formats.asked or not formats.write(catalogue.about(where, name)):
+        console().print(catalogue.show(where, name), crop=False)
+    return 0
+
+
+def schema() -> int:
+    """Print a JSON schema of configuration files, with every part's settings, for editors."""
+    from json import dumps
+
+    from coterie.config.schema import schema as made
+
+    print(dumps(made(), indent=2, default=str))
+    return 0
+
+
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="bash, zsh or fish")],
+    /,
+) -> int:
+    """Print what completes commands and flags in a shell: `source <(coterie completion bash)`."""
+    print(
+        _app({name: make([])[0] for name, make in FLAGGED.items() if name != "show"}).generate_completion(shell=shell)
+    )
     return 0
 
 
@@ -226,5 +260,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "theory": _stub(THEORY),
     "sweep": _stub("Run an experiment for every combination of some settings."),
     "study": study,
+    "schema": schema,
+    "completion": completion,
     "collect": collect,
 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from rich.console import Console
 
+from coterie.app import formats
 from coterie.app.several import measures_of
 from coterie.app.terminal import complain, console, print_paths
 from coterie.errors import ConfigError
@@ -103,7 +104,9 @@ def _finish(screen: Console, frame: "pl.DataFrame", folder: Path) -> int:
     from coterie.report.statistics import summary
     from coterie.report.tables import render
 
-    screen.print(render(summary(frame), width=screen.width))
+    found = summary(frame)
+    if not formats.write([{**row, "folder": str(folder)} for row in found.rows(named=True)]):
+        screen.print(render(found, width=screen.width))
     with files.disk(folder):
         configuration = records.configuration_text(folder)
         measures = measures_of([folder])
@@ -141,5 +144,5 @@ def collect(
     frame, unfinished = deployment.collect([Path(f) for f in (home, *more)], Path(out))
     code = _finish(console(), frame, Path(out))
     for name, end in unfinished.items():
-        print(f"{name} has not finished: its records end with round {end}.")
+        console().print(f"{name} has not finished: its records end with round {end}.", soft_wrap=True)
     return code

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from coterie.app import flags
+from coterie.app import flags, formats
 from coterie.app.terminal import complain, console, print_paths
 from coterie.config import grid as grids
 from coterie.config.configuration import Configuration, merge, read
@@ -69,7 +69,8 @@ def sweep_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
             swept = sweep(order, folder, [Tasks(screen)])
         except KeyboardInterrupt:
             return complain("interrupted. What is done is kept, and the same command goes on.", code=130)
-        screen.print(swept.pivot().render())
+        if not formats.write(swept.table().rows(named=True)):
+            screen.print(swept.pivot().render())
         kinds = {"table": "md", "csv": "csv", "latex": "tex"}
         print_paths({name: folder / f"{TABLE}.{ending}" for name, ending in kinds.items()})
         print_paths({"curves": folder / "curves.png"})

@@ -40,13 +40,14 @@ def graph_command(tokens: list[str], help: str) -> tuple[Callable[..., int], lis
             raise CoterieError("round", expected="at least 1", got=number)
         drawn = network(experiment, seed).graph(number)
         own_weight = own_weights(drawn, mixing(experiment))
-        print_facts(describe(drawn, own=own_weight))
+        facts: dict[str, Any] = dict(describe(drawn, own=own_weight))
         if guesses:
             from coterie.runs.gain_table import guesses_of
 
             if mixing(experiment) == "metropolis":
                 raise CoterieError("with metropolis weights the gain is √n", cure="There is nothing to estimate but n.")
-            print_facts(guesses_of(drawn, family_of(experiment), seed))
+            facts |= guesses_of(drawn, family_of(experiment), seed)
+        print_facts(facts)
         if picture:
             draw_graph(drawn, picture, own_weight)
             console().print(f"drawn to {picture}", soft_wrap=True)
