@@ -2,6 +2,8 @@
 
 import errno
 import io
+import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -649,6 +651,46 @@ def test_a_terminal_gets_bars() -> None:
     shown.close()
     shown.close()
     assert "stopping" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_what_is_shown_can_be_json_or_csv(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["list"], ["list", "rules"], ["show", "rule", "dechw"], ["show", "method", "decdiff"]):
+        assert main([*command, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)
+    assert main(["graph", "ring", "--nodes", "5", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["greatest_degree"] == 2
+    assert main(["partition", "iid", "--nodes", "5", "--csv"]) == 0
+    head, row = capsys.readouterr().out.splitlines()
+    assert len(head.split(",")) == len(row.split(","))
+    assert main(["compare", str(finished), "--json"]) == 0
+    assert {row["method"] for row in json.loads(capsys.readouterr().out)} == {"isolation", "decavg"}
+
+
+def test_a_run_for_other_programs_says_nothing_else_on_stdout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "--methods", "decavg", "--json", *SMALL]) == 0
+    said = capsys.readouterr()
+    assert [row["folder"] for row in json.loads(said.out)] == ["runs/default-1"]
+    assert "1 of 1: decavg" in said.err
+
+
+def test_the_schema_knows_every_setting_of_every_part(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert {"nodes", "rule", "methods", "sweep"} <= made["properties"].keys()
+    for room in SLOTS.values():
+        known = {p["properties"]["name"].get("const"): p["properties"] for p in made["$defs"][room]["anyOf"]}
+        for name in names(room):
+            assert set(find(room, name).parameters) <= known[name].keys()
+
+
+def test_shells_can_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    said = capsys.readouterr().out
+    assert "complete -F" in said
+    assert {"--batch-size", "--grid", "sweep"} <= set(re.findall(r"[\w-]+", said))
 
 
 def test_a_switch_may_stand_before_another_flag(capsys: pytest.CaptureFixture[str]) -> None:
