@@ -11,7 +11,7 @@ export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install run test check format bench chaos clean
+.PHONY: help install run test check format bench chaos docs clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | awk -F ':.*## ' '{printf "make %-9s %s\n", $$1, $$2}'
@@ -45,6 +45,9 @@ bench: install  ## measure speed and memory
 
 chaos: install  ## run peers in trouble: killed, stopped, lied to, besieged, cut off (minutes; ARGS='--seed 1')
 	$(BIN)/python benchmarks/chaos $(ARGS)
+
+docs: install  ## build the documentation site in build/site; a link that leads nowhere is an error
+	$(BIN)/python site/build.py
 
 clean:  ## remove .venv, caches and build products; runs stay
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -85,7 +85,8 @@ def tiny(arguments: list[str]) -> list[str]:
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of its own; and no figures, which are most of the time that so short a run takes."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("coterie.report.page.write_report", lambda records, folder, *_, **__: folder / "report.html")
+    monkeypatch.setattr("coterie.report.figures.write_figures", lambda *_, **__: [])
+    monkeypatch.setattr("coterie.page.single.write_page", lambda folders, path: path)
 
 
 @pytest.mark.parametrize(("code", "language", "use"), [*parts("docs/guide.md"), *parts("README.md")])

@@ -130,7 +130,7 @@ def test_tests_and_benchmarks_come_through_the_public_door(path: Path) -> None:
 def test_a_look_inside_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "looks.py").write_text(
         "import coterie.net.wire as wire\nfrom coterie import files\nfrom coterie.rules import aligned as rule\n"
-        "from coterie.partitions._deal import fill\nfrom coterie.report.page import _finding\n"
+        "from coterie.partitions._deal import fill\nfrom coterie.report.words import _accuracy\n"
         "files._system_error\nwire._x(1)\nself._own\nrule.public\n"
         "monkeypatch.setattr(files, '_system_error', 1)\nmonkeypatch.setattr('coterie.files._y', 1)\n"
         "monkeypatch.setattr(files, 'write', 1)\nmonkeypatch.setattr(other, '_z', 1)\n"
@@ -138,7 +138,7 @@ def test_a_look_inside_is_noticed(tmp_path: Path) -> None:
     )
     assert {*inner_names(tmp_path / "looks.py")} == {
         "coterie.partitions._deal.fill",
-        "coterie.report.page._finding",
+        "coterie.report.words._accuracy",
         "coterie.files._system_error",
         "coterie.files._y",
         "files._system_error",

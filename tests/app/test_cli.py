@@ -170,7 +170,7 @@ def test_a_report_that_cannot_be_written_leaves_the_records(
     def full(*_: Any, **__: Any) -> Path:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("coterie.report.page.write_report", full)
+    monkeypatch.setattr("coterie.report.figures.write_figures", full)
     assert main(["resume", str(finished)]) == 2
     said = capsys.readouterr()
     assert "decavg" in said.out, "the table is printed all the same"

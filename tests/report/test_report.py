@@ -3,8 +3,6 @@
 import io
 import math
 import re
-from html import unescape
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ from rich.console import Console
 import pictures
 from coterie.errors import ConfigError, RunError
 from coterie.report.curves import plot_accuracy, plot_all, plot_nodes, plot_spread
-from coterie.report.page import write_report
 from coterie.report.statistics import (
     characteristic_time,
     complete,
@@ -31,6 +28,7 @@ from coterie.report.statistics import (
     summary,
 )
 from coterie.report.tables import cells, headers, humanise, notes, render, title, to_markdown
+from coterie.report.words import finding
 
 ROUNDS = (0, 1, 2, 4)
 T_THREE_SEEDS = 4.302653  # Student's 97.5 % quantile with two degrees of freedom
@@ -368,49 +366,9 @@ def test_every_method_looks_different_and_the_reference_is_a_bound_only_for_othe
     np.testing.assert_allclose(pictures.points(line)[:, 1], [0.1, 0.9, 1.0, 1.0])
 
 
-class Tags(HTMLParser):
-    """The tags that a page opens without closing, all it opens, and where it points."""
-
-    VOID = frozenset({"meta", "img", "br"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: set[str] = set()
-        self.sources: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.add(tag)
-        self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
-def test_the_page_stands_alone_and_escapes_everything(records: pl.DataFrame, tmp_path: Path) -> None:
-    hostile = records.with_columns(pl.col("method").replace({"gossip": "<b>"}))
-    path = write_report(hostile, tmp_path / "out", "<b>t</b> & co", 'name = "<b>"', {"<b>": "<b>", "n": {"cpu": "<b>"}})
-    text = path.read_text(encoding="utf-8")
-    tags = Tags()
-    tags.feed(text)
-    assert tags.open == []
-    assert "b" not in tags.seen
-    assert "&lt;b&gt;t&lt;/b&gt; &amp; co" in text
-    assert len(tags.sources) == 4
-    assert all(source.startswith("data:image/png;base64,") for source in tags.sources)
-    assert "0.800 ± 0.124" in text
-    saved = pl.read_csv(tmp_path / "out" / "summary.csv")
-    assert saved["method"].to_list() == ["<b>", "alone", "centralised"]
-
-
-def test_the_page_claims_no_more_than_the_seeds_allow(tmp_path: Path) -> None:
+def test_no_more_is_claimed_than_the_seeds_allow() -> None:
     def lead(*parts: list[dict[str, Any]]) -> str:
-        page = write_report(frame(*parts), tmp_path, "t", "", {}).read_text("utf-8")
-        found = re.search(r'<p class="lead">(.*?)</p>', page)
-        assert found
-        return unescape(found[1])
+        return finding(summary(frame(*parts)))
 
     clear = [rows(m, s, [[a + s / 1000]]) for m, a in (("a", 0.9), ("b", 0.5)) for s in range(3)]
     close = [rows(m, s, [[a + s / 10]]) for m, a in (("a", 0.51), ("b", 0.5)) for s in range(3)]

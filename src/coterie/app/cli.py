@@ -14,6 +14,7 @@ from coterie.app.record_commands import compare, export, plot
 from coterie.app.run_commands import RUN, UP, collect, resume, run_command, up_command
 from coterie.app.study_view import study
 from coterie.app.terminal import complain, console
+from coterie.app.watch_commands import report, watch
 from coterie.errors import CoterieError
 from coterie.version import __version__
 
@@ -248,6 +249,8 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "run": _stub(RUN),
     "up": _stub(UP),
     "resume": resume,
+    "watch": watch,
+    "report": report,
     "compare": compare,
     "plot": plot,
     "convergence": convergence,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from coterie.app.terminal import print_paths
+from coterie.app.watch_commands import watched
 from coterie.errors import PeerError
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ def run(
     architecture: Annotated[int, Parameter(help="which model, if the file has a list of them (0 is the first)")] = 0,
     status_port: Annotated[int, Parameter(help="loopback port of the status page (else one that is free)")] = 0,
     quiet: Annotated[bool, Parameter(help="only warnings", negative=())] = False,
+    watch: Annotated[bool, Parameter(help="serve a page that shows it, meanwhile", negative=())] = False,
     home: Folder = None,
 ) -> int:
     """Train with whoever is there, from the beginning or from where this peer was."""
@@ -135,7 +137,7 @@ def run(
     from coterie.processes import asked_to_stop
 
     here, given, done = _open(home), None, None
-    with deployment.alone(here):
+    with deployment.alone(here), watched(watch, [here.path], "peers"):
         while given is None or done is None:
             try:
                 with asked_to_stop(signal.default_int_handler):  # before and after the rounds, too

@@ -11,6 +11,7 @@ from rich.console import Console
 from coterie.app import formats
 from coterie.app.several import measures_of
 from coterie.app.terminal import complain, console, print_paths
+from coterie.app.watch_commands import watched
 from coterie.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -58,12 +59,14 @@ def _running(tokens: list[str], about: str) -> tuple[Callable[..., int], list[st
     known, base = flags.run_flags(tokens)
     where = "folder of the run (else a fresh one in runs)"
     known.insert(len(flags.OFTEN), flags.Flag("--out", ("out",), str, None, where, flags.EVERYDAY, "FOLDER"))
+    shown = "serve a page that shows it, meanwhile"
+    known.insert(len(flags.OFTEN) + 1, flags.Flag("--watch", ("watch",), bool, False, shown, flags.EVERYDAY))
     typed = flags.joined(tokens, known)
     flags.check(typed, known)
 
     def run(file: str | None = None, **given: Any) -> int:
         settings = flags.settings(known, given, base)
-        folder = settings.pop("out", None)
+        folder, watch = settings.pop("out", None), bool(settings.pop("watch", False))
         experiment = layered(Path(file) if file else None, settings)
         if folder is None:
             named = next(iter(experiment.resolved)) if "rule" in settings and not experiment.methods else "default"
@@ -71,7 +74,8 @@ def _running(tokens: list[str], about: str) -> tuple[Callable[..., int], list[st
         from coterie.runs import runner
 
         plan.print_plan(experiment)
-        return _watch(Path(folder), experiment, lambda observers: runner.run(experiment, folder, observers).records)
+        with watched(watch, [Path(folder)]):
+            return _watch(Path(folder), experiment, lambda observers: runner.run(experiment, folder, observers).records)
 
     file = flags.positional("file", "a TOML file with settings (else the default experiment)", None)
     return flags.command(run, about, [file], known), typed
@@ -100,7 +104,8 @@ def _watch(folder: Path, experiment: "Configuration", go: "Callable[[Sequence[Ob
 
 def _finish(screen: Console, frame: "pl.DataFrame", folder: Path) -> int:
     from coterie import files, records
-    from coterie.report.page import write_report
+    from coterie.page.single import write_page
+    from coterie.report.figures import write_figures
     from coterie.report.statistics import summary
     from coterie.report.tables import render
 
@@ -108,10 +113,9 @@ def _finish(screen: Console, frame: "pl.DataFrame", folder: Path) -> int:
     if not formats.write([{**row, "folder": str(folder)} for row in found.rows(named=True)]):
         screen.print(render(found, width=screen.width))
     with files.disk(folder):
-        configuration = records.configuration_text(folder)
         measures = measures_of([folder])
-        environment = records.environment(folder)
-        report = write_report(frame, folder, folder.name, configuration, environment, measures=measures)
+        write_figures(frame, folder, measures=measures)
+    report = write_page([folder], folder / "report.html")
     plots = [p.name for p in sorted(folder.glob("*.png"))]
     written: dict[str, object] = {"report": report, "plots": f"{folder}/{{{','.join(plots)}}}"}
     tables = {"records": folder / "records.parquet"} | (
@@ -121,14 +125,19 @@ def _finish(screen: Console, frame: "pl.DataFrame", folder: Path) -> int:
     return 0
 
 
-def resume(folder: Annotated[str, Parameter(help="a run directory, such as runs/default-1")], /) -> int:
+def resume(
+    folder: Annotated[str, Parameter(help="a run directory, such as runs/default-1")],
+    /,
+    *,
+    watch: Annotated[bool, Parameter(help="serve a page that shows it, meanwhile", negative=())] = False,
+) -> int:
     """Go on with a run that was interrupted."""
     from coterie import records
     from coterie.runs import runner
 
-    return _watch(
-        Path(folder), records.configuration(folder), lambda observers: runner.resume(folder, observers).records
-    )
+    experiment = records.configuration(folder)
+    with watched(watch, [Path(folder)]):
+        return _watch(Path(folder), experiment, lambda observers: runner.resume(folder, observers).records)
 
 
 def collect(

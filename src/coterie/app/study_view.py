@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from coterie.app.terminal import console, print_paths
+from coterie.app.watch_commands import watched
 
 
 def study(
@@ -30,6 +31,7 @@ def study(
     data_dir: Annotated[
         str | None, Parameter(help="folder with data sets (else COTERIE_DATA, the cache, or a download)")
     ] = None,
+    watch: Annotated[bool, Parameter(help="serve a page that shows its runs, meanwhile", negative=())] = False,
 ) -> int:
     """Compute the tables and figures of a paper.
 
@@ -57,13 +59,14 @@ def study(
     order = Order(name, scale, _listed(figure), _listed(table), _listed(only), named, data_dir, jobs)
     folder, screen = Path(out or f"studies/{name}-{scale}"), console()
     try:
-        for label, exhibit, shown in conduct(order, folder, [Tasks(screen)]):
-            screen.print(f"\n{heading(label, exhibit)}", style="bold")
-            for item in shown:
-                if isinstance(item, Path):
-                    print_paths({"drawn to": item})
-                else:
-                    screen.print(item.render() if isinstance(item, Sheet) else item)
+        with watched(watch, [folder], "folder"):
+            for label, exhibit, shown in conduct(order, folder, [Tasks(screen)]):
+                screen.print(f"\n{heading(label, exhibit)}", style="bold")
+                for item in shown:
+                    if isinstance(item, Path):
+                        print_paths({"drawn to": item})
+                    else:
+                        screen.print(item.render() if isinstance(item, Sheet) else item)
     except KeyboardInterrupt:
         write_page(order, folder)
         print("coterie: interrupted. The same command goes on.", file=sys.stderr)

@@ -10,6 +10,8 @@ import contextlib
 import heapq
 import json
 import math
+import mmap
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +25,9 @@ from coterie.records.events import Event, Observer
 FILE = "journal.jsonl"
 PEERS = "jobs/*/peers/*"
 """Where the peers of a run have journals of their own."""
+
+HEAD = 400
+"""How many bytes of a line are looked at before it is read: it names the event, the job and the round."""
 
 DAMAGED = "the journal is damaged here: what stood in this line is lost"
 """What is told in place of a line that cannot be read."""
@@ -101,27 +106,72 @@ def merge(out: Path, folders: Mapping[int, Path]) -> None:
     journal.close()
 
 
+class JournalTail:
+    """The lines of a journal as they come, each with the place where it stands."""
+
+    def __init__(self, path: Path, at: int = 0) -> None:
+        self.path, self.at = path, at
+        self._end = b""
+        """What stood just before there, by which a journal that was cut back and went on is known."""
+
+    def fresh(self) -> list["Spot"] | None:
+        """Where the lines since the last call stand; None if what was read before is not there any more."""
+        try:
+            with self.path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(max(self.at - len(self._end), 0))
+                if size < self.at or file.read(len(self._end)) != self._end:
+                    return None
+                if size == self.at:
+                    return []
+                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+                    return self._spots(text)
+        except (OSError, ValueError):
+            return None if self.at else []
+
+    def _spots(self, text: mmap.mmap) -> list["Spot"]:
+        found = []
+        while (end := text.find(b"\n", self.at)) >= 0:  # the last line may still be written
+            found.append(Spot(self.path, self.at, end, text[self.at : min(end, self.at + HEAD)]))
+            self.at = end + 1
+        self._end = text[max(self.at - HEAD, 0) : self.at]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a line of a journal stands, and how it begins."""
+
+    path: Path
+    start: int
+    end: int
+    head: bytes
+
+    def event(self) -> Event | None:
+        """The event that stands there, if it is whole."""
+        if self.end - self.start <= len(self.head):
+            return _read(self.head)
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.start)
+                return _read(file.read(self.end - self.start))
+        except OSError:
+            return None
+
+
 class Follower:
     """Gives the events that a journal gets from now on."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / FILE
-        self._at = self._path.stat().st_size if self._path.exists() else 0
+        path = folder / FILE
+        self._tail = JournalTail(path, path.stat().st_size if path.exists() else 0)
 
     def fresh(self) -> list[Event]:
         """The events since the last call."""
-        try:
-            size = self._path.stat().st_size
-            if size <= self._at:  # cut back, if smaller: its process goes on from a checkpoint
-                self._at = size
-                return []
-            with self._path.open("rb") as file:
-                file.seek(self._at)
-                whole, _, _ = file.read().rpartition(b"\n")  # the last line may still be written
-        except OSError:
-            return []
-        self._at += len(whole) + bool(whole)
-        return [event for line in whole.splitlines() if (event := _read(line)) is not None]
+        spots = self._tail.fresh()
+        if spots is None:  # cut back: its process goes on from a checkpoint
+            self._tail = JournalTail(self._tail.path, files.size(self._tail.path))
+        return [event for spot in spots or () if (event := spot.event()) is not None]
 
 
 class Journal:

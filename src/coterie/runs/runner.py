@@ -16,7 +16,7 @@ from coterie.config.objects import stays_here
 from coterie.engines import Engine, JobRun, Need, Session
 from coterie.errors import ConfigError, CoterieError, DataError, DivergedError, GraphError
 from coterie.job import Job, Samples
-from coterie.records import Channel, Journal, Observer
+from coterie.records import Channel, Journal, Observer, nodes
 from coterie.records.journal import JobKey
 from coterie.records.models import NodeModels
 from coterie.runs.gossip import with_findings
@@ -197,7 +197,7 @@ class _Runner:
                     self.folder,
                     channel,
                     stopping=lambda: self.stopping,
-                    prepared=self._begin_rounds,
+                    prepared=lambda: self._begin_rounds(method, seed, job),
                     plan=self.plans.get((method, seed)),
                 )
             )
@@ -212,8 +212,11 @@ class _Runner:
                     self.folder.finish(method, seed, found.rows, found.measures)
         return found.rows
 
-    def _begin_rounds(self) -> None:
+    def _begin_rounds(self, method: str, seed: int, job: Job) -> None:
         self.preparing = False
+        if self.folder is not None:
+            with files.disk(self.folder.path):
+                nodes.note(self.folder.job(method, seed), job)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         """The first Ctrl-C ends the run after the present round, a second at once; so does one before the rounds."""

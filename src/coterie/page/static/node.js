@@ -1,0 +1,64 @@
+// One node: its curves, what it holds, whom it hears and with which weight.
+import { called, fill, h, number, select } from "./dom.js";
+import { bars, Chart, lines } from "./charts.js";
+import { facts, table } from "./tables.js";
+
+export class NodePanel {
+  constructor(page, choose) {
+    this.page = page;
+    this.choose = choose;
+    this.place = h("div", { class: "node" });
+    this.curve = new Chart("node", 260);
+    this.labels = new Chart("labels", 150);
+  }
+
+  async show(job, view, node) {
+    [this.view, this.number] = [view, node];
+    this.known = await this.page.source.node(job, node);
+    const columns = Object.keys(this.known.columns);
+    if (!columns.includes(this.column)) this.column = columns.includes("test_accuracy") ? "test_accuracy" : columns[0];
+    const heard = this.#heard();
+    fill(this.place,
+      h("div", { class: "panelhead" }, h("h2", {}, view.names?.[node] ?? `Node ${node}`), h("span", { class: "room" }),
+        columns.length ? select("show", columns.map((name) => [name, called(name)]), this.column, (name) => { this.column = name; this.#draw(); }) : null,
+        h("button", { class: "quiet", onclick: () => this.choose(null) }, "close")),
+      this.now = h("div"),
+      this.curve.box,
+      view.labels ? [h("h2", {}, "Its samples"), this.labels.box] : null,
+      h("h2", {}, `It hears ${heard.length}`),
+      heard.length ? table({
+        headers: ["neighbour", "link weight", "samples", "share of what it hears"],
+        rows: heard.map(([who, weight, samples, share]) => [String(who), number(weight), number(samples), share === null ? "—" : `${(100 * share).toFixed(1)} %`]),
+      }) : h("p", { class: "faint" }, "nobody"));
+    if (view.labels) this.labels.draw(bars(view.labels[node].map((_, i) => i), view.labels[node], { x: "class", y: "samples" }));
+    this.#draw();
+  }
+
+  #heard() {
+    const { links, samples, directed } = this.view;
+    if (!links) return [];
+    const found = [];
+    links.targets.forEach((target, e) => {
+      if (target === this.number) found.push([links.sources[e], links.weights[e]]);
+      else if (!directed && links.sources[e] === this.number) found.push([target, links.weights[e]]);
+    });
+    const whole = found.reduce((sum, [who, weight]) => sum + weight * (samples?.[who] ?? 1), 0);
+    return found.sort(([a], [b]) => a - b)
+      .map(([who, weight]) => [who, weight, samples?.[who] ?? null, whole ? (weight * (samples?.[who] ?? 1)) / whole : null]);
+  }
+
+  at(round) { this.round = round; this.#draw(); }
+
+  #draw() {
+    const { round: x, columns } = this.known;
+    if (!x.length || !this.column) return;
+    this.curve.draw(lines([{ name: called(this.column), index: 0, x, y: columns[this.column] }], { x: "round", y: called(this.column), at: this.round, legend: false }));
+    const i = x.findLastIndex((each) => each <= (this.round ?? Infinity));
+    const shown = ["test_accuracy", "test_loss", "consensus_distance", "sent_bytes"].filter((name) => columns[name]);
+    fill(this.now, facts([
+      ["samples", number(this.view.samples?.[this.number] ?? null)],
+      ...(this.view.architectures ? [["model", this.view.architectures[this.number]]] : []),
+      ...shown.map((name) => [called(name), number(columns[name][i] ?? null)]),
+    ]));
+  }
+}
