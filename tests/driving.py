@@ -32,6 +32,8 @@ ENGINES: dict[str, dict[str, Any]] = {
     "workers": {"name": "local", "workers": 2, "mode": "stack", "chunk": 2},
     "two": {"name": "local", "workers": 2, "mode": "loop"},
     "auto": {"name": "local", "workers": 1},
+    "cluster": {"name": "cluster", "workers": 2, "by": "processes", "mode": "loop"},
+    "three": {"name": "cluster", "workers": 3, "by": "processes", "mode": "loop"},
 }
 
 SMALL: dict[str, Any] = {

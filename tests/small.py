@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
@@ -49,6 +50,19 @@ def timeless(frame: pl.DataFrame) -> pl.DataFrame:
 def assert_same(left: pl.DataFrame, right: pl.DataFrame) -> None:
     """Equal to the last bit, times aside."""
     assert_frame_equal(timeless(left), timeless(right), check_exact=True)
+
+
+def assert_close(left: pl.DataFrame, right: pl.DataFrame) -> None:
+    """Equal to float tolerance, times aside; what is counted to the last bit."""
+    left, right = timeless(left), timeless(right)
+    assert left.columns == right.columns
+    for name in left.columns:
+        one, other = left[name], right[name]
+        if one.dtype.is_float():
+            loose = name.endswith("accuracy")
+            np.testing.assert_allclose(one, other, rtol=1e-3, atol=0.04 if loose else 1e-3, err_msg=name)
+        else:
+            assert one.equals(other), name
 
 
 def happened(folder: Path) -> list[tuple[str, dict[str, Any]]]:

@@ -40,6 +40,8 @@ class Samples:
     """How many classes the labels have; 0 if targets are something else."""
     shape: Shape
     """Of one sample: a tuple, or a dict or tuple of such where a sample is several tensors."""
+    origin: Any = None
+    """The settings of a method by which another machine can load the same from its own data folder, if it can."""
 
     def inputs(self, where: Tensor, test: bool = False) -> Inputs:
         """The samples at these indices, in their shape: `[*where.shape, *shape]`, or several such tensors."""

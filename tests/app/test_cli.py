@@ -184,6 +184,13 @@ def test_resuming_a_finished_run_changes_nothing(finished: Path, capsys: pytest.
     assert "report.html" in capsys.readouterr().out
 
 
+def test_records_are_exported_for_spreadsheets(finished: Path, tmp_path: Path) -> None:
+    assert main(["export", str(finished), str(tmp_path / "all.csv"), "--csv"]) == 0
+    assert pl.read_csv(tmp_path / "all.csv").height == records.load(finished).height
+    assert main(["export", str(finished), str(tmp_path / "one.csv"), "--csv", "--method", "decavg"]) == 0
+    assert set(pl.read_csv(tmp_path / "one.csv")["method"]) == {"decavg"}
+
+
 def test_compare_tells_runs_apart(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(finished)]) == 0
     assert "pair/" not in capsys.readouterr().out

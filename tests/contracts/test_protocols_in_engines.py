@@ -43,12 +43,13 @@ def test_same_numbers(engine: str, protocol: str, network: str) -> None:
     agree(ran(engine, protocol, network), ran("memory", protocol, network))
 
 
+@pytest.mark.parametrize("engine", ["workers", "cluster"])
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=ids)
-def test_same_numbers_with_worker_processes(protocol: str) -> None:
-    agree(ran("workers", protocol, "failing"), ran("memory", protocol, "failing"))
+def test_same_numbers_with_worker_processes(protocol: str, engine: str) -> None:
+    agree(ran(engine, protocol, "failing"), ran("memory", protocol, "failing"))
 
 
-@pytest.mark.parametrize("engine", ["loop", "memory"])
+@pytest.mark.parametrize("engine", ["loop", "cluster", "memory"])
 def test_a_protocols_counters_are_kept_in_snapshots(engine: str) -> None:
     running, made = session(engine), job(protocol=own("Twice"))
     running.begin(made)
@@ -69,7 +70,7 @@ def test_a_protocols_counters_are_kept_in_snapshots(engine: str) -> None:
 class TestExercises:
     """What a node makes of its own data and of what it heard: notes, messages and a loss of its own."""
 
-    @pytest.mark.parametrize("engine", ["loop", "workers", "memory"])
+    @pytest.mark.parametrize("engine", ["loop", "workers", "cluster", "memory"])
     @pytest.mark.parametrize("protocol", [LIGHT["desa"], own("Meme")], ids=["desa", "meme"])
     def test_notes_are_kept_in_snapshots(self, engine: str, protocol: Any) -> None:
         running, made = session(engine), job(protocol=protocol, links=0.7)
@@ -88,7 +89,7 @@ class TestExercises:
         assert {k for k in again if "seconds" not in k} == whole.keys()
         assert all(torch.equal(again[k], v) or v.isnan().any() for k, v in whole.items())
 
-    @pytest.mark.parametrize("engine", ["loop", "workers"])
+    @pytest.mark.parametrize("engine", ["loop", "workers", "cluster"])
     @pytest.mark.parametrize("protocol", [LIGHT["desa"], own("Meme")], ids=["desa", "meme"])
     def test_models_of_two_kinds(self, engine: str, protocol: Any) -> None:
         settings = {"protocol": protocol, "model": MIXED, "topology": "complete"}
@@ -137,7 +138,7 @@ class TestAnswers:
         settings = {**NETWORKS[network], "rule": {"name": rule, "step": 0.1}}
         agree(drive("loop", **settings), drive("memory", **settings))
 
-    @pytest.mark.parametrize("engine", ["stack", "workers"])
+    @pytest.mark.parametrize("engine", ["stack", "workers", "cluster"])
     def test_same_numbers_stacked(self, engine: str) -> None:
         settings = {**NETWORKS["failing"], "rule": {"name": "cfa_ge", "step": 0.1}}
         agree(drive(engine, **settings), drive("memory", **settings))
@@ -201,7 +202,7 @@ class TestRelay:
         for node, row in found.models.items():
             torch.testing.assert_close(row, wanted[node], rtol=1e-4, atol=1e-5)
 
-    @pytest.mark.parametrize("engine", ["loop", "memory"])
+    @pytest.mark.parametrize("engine", ["loop", "cluster", "memory"])
     def test_models_of_two_kinds_cannot_walk(self, engine: str) -> None:
         with pytest.raises(ConfigError, match="node 1 is handed a model of another architecture"):
             drive(engine, protocol="relay", topology="ring", model=MIXED)
@@ -271,7 +272,10 @@ class TestAggregator:
         assert both.resolved["fedavg"].initialiser["name"] == both.resolved["mesh"].initialiser["name"] == "common"  # type: ignore[index]
 
 
-@pytest.mark.parametrize(("rule", "engine"), [("cfa", "loop"), ("dechw", "stack"), ("median", "loop")])
+@pytest.mark.parametrize(
+    ("rule", "engine"),
+    [("cfa", "loop"), ("dechw", "stack"), ("median", "loop"), ("cfa", "cluster"), ("dechw", "cluster")],
+)
 def test_neighbours_of_another_kind_are_not_merged(rule: str, engine: str) -> None:
     settings = {"model": MIXED, "rule": rule, "topology": "complete"}
     agree(drive(engine, **settings), drive("memory", **settings))

@@ -48,13 +48,20 @@ def test_same_numbers(engine: str, rule: str, network: str) -> None:
     agree(ran(engine, rule, network), ran("memory", rule, network))
 
 
+@pytest.mark.parametrize("engine", ["workers", "cluster"])
 @pytest.mark.parametrize("network", ["failing", "pairs", "metropolis, failing"])
 @pytest.mark.parametrize("rule", [*names("rules"), *MEMORIES], ids=ids)
-def test_same_numbers_with_worker_processes(rule: str, network: str) -> None:
-    agree(ran("workers", rule, network), ran("memory", rule, network))
+def test_same_numbers_with_worker_processes(rule: str, network: str, engine: str) -> None:
+    agree(ran(engine, rule, network), ran("memory", rule, network))
 
 
-@pytest.mark.parametrize("engine", ["loop", "stack", "workers", "memory"])
+@pytest.mark.parametrize("network", ["churn", "directed", "with sources", "with a loner", "uniform, resampled"])
+@pytest.mark.parametrize("rule", ["decavg", "dechw", "decdiff"])
+def test_same_numbers_in_a_cluster(rule: str, network: str) -> None:
+    agree(ran("cluster", rule, network), ran("memory", rule, network))
+
+
+@pytest.mark.parametrize("engine", ["loop", "stack", "workers", "cluster", "memory"])
 def test_nodes_know_how_many_they_hear_in_this_round(engine: str) -> None:
     """Five nodes in pairs: in each round another one is alone, and everyone counts its own partners so far."""
     found = drive(engine, rule=own("Counting"), nodes=5, topology="matching", rounds=4)
@@ -92,7 +99,7 @@ def test_a_node_that_hears_nobody_only_trains(engine: str, rule: str) -> None:
         assert not torch.equal(ran(engine, rule, "with a loner").models[0], alone.models[0])
 
 
-@pytest.mark.parametrize("engine", ["loop", "stack", "workers", "memory"])
+@pytest.mark.parametrize("engine", ["loop", "stack", "workers", "cluster", "memory"])
 def test_numbers_that_are_none_are_refused(engine: str) -> None:
     """Neighbours of the node that sends them merge what the others say, as if its links were down."""
     found = drive(engine, rule=own("Broken"))

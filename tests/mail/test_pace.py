@@ -230,6 +230,15 @@ class TestWhoIsWaitedFor:
         pace.neighbours[2].alive = False
         assert pace.outlook([2], 0, 1, NOW, 30, NOW) == Outlook(False, lacking=1)  # it may come back
 
+    def test_a_quorum_is_not_waited_for_where_most_have_done_the_round(self) -> None:
+        """Who has just joined hears nothing of a round that others began before they knew it."""
+        pace, late = made(quorum=3), NOW + 1e6
+        for node in (1, 2):
+            assert not pace.outlook([3], 2, 3, NOW, 30, late).over
+            pace.neighbours[node].reach(pace.round + 1, False, NOW)
+        assert not pace.outlook([3], 2, 3, NOW, 30, NOW).over  # not before the deadline
+        assert pace.outlook([3], 2, 3, NOW, 30, late).over
+
 
 class TestHowFarTheOthersAre:
     def test_more_than_half_are_believed(self) -> None:

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from coterie.errors import PeerError
-from coterie.net import calls, descriptors, reception
+from coterie.net import calls, descriptors, doors
 from coterie.net.addresses import split_address
 from coterie.net.tls import channel
 from coterie.peers.runtime import PeerRuntime
@@ -99,7 +99,7 @@ def test_as_many_files_may_be_open_as_the_system_allows() -> None:
 
 
 def test_who_does_not_say_who_it_is_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reception, "HANDSHAKE", 0.2)
+    monkeypatch.setattr(doors, "HANDSHAKE", 0.2)
     crew = given(tmp_path)
 
     async def scene() -> None:
@@ -118,7 +118,7 @@ def test_who_does_not_say_who_it_is_is_hung_up_on(tmp_path: Path, monkeypatch: p
 def test_a_neighbour_that_only_keeps_a_connection_open_is_hung_up_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reception, "IDLE", 0.2)
+    monkeypatch.setattr(doors, "IDLE", 0.2)
     crew = given(tmp_path)
 
     async def scene() -> None:

@@ -210,8 +210,9 @@ async def waiting_for_a_quorum(folder: Path) -> tuple[list[PeerRuntime], "list[a
     crew = given(folder, {"introduced": True, "wait": 0.2, "timing": Timing(deadline=0.2, quorum=2)})
     running = [PeerRuntime(a) for a in crew[:2]]
     tasks = [asyncio.create_task(r.go()) for r in running]
-    await until(lambda: running[0].status.round == 1 and running[0].status.state == "waiting")
-    assert all(r.pace.neighbours[1 - i].alive for i, r in enumerate(running))
+    waiting = running[0].status
+    await until(lambda: waiting.round == 1 and waiting.state == "waiting")
+    await until(lambda: all(r.pace.neighbours[1 - i].alive for i, r in enumerate(running)))
     return running, tasks
 
 

@@ -205,8 +205,10 @@ def test_a_run_directory(tmp_path: Path) -> None:
     assert sorted(str(p.relative_to(out)) for p in out.glob("jobs/*/*")) == [
         "jobs/decavg-0/done.parquet",
         "jobs/decavg-0/models.safetensors",
+        "jobs/decavg-0/nodes.parquet",
         "jobs/isolation-0/done.parquet",
         "jobs/isolation-0/models.safetensors",
+        "jobs/isolation-0/nodes.parquet",
     ]
     assert_frame_equal(pl.read_parquet(out / "records.parquet"), frame)
     assert_frame_equal(records.load(out), frame)

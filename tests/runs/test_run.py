@@ -64,7 +64,10 @@ def test_models_are_there_without_a_folder() -> None:
 def test_a_run_shows_its_table_and_curves() -> None:
     run = small(rounds=2, methods=["decavg", "isolation"]).run()
     assert run.table()["method"].to_list() == ["decavg", "isolation"]
-    assert "| method |" in run._repr_markdown_()
+    shown = run._repr_mimebundle_()
+    assert "| method |" in shown["text/markdown"]
+    assert "<th>method</th>" in shown["text/html"]
+    assert "<svg" in shown["text/html"]
     (axes,) = run.plot().axes
     assert {line.get_label() for line in axes.get_lines()} >= {"decavg", "isolation"}
 

@@ -32,7 +32,8 @@ PEER = """Be a peer on a real network: one machine, its own data, and the neighb
 
 For example:
   coterie peer init --name alice --listen 0.0.0.0:7001    a key, a certificate, and the card alice.peer
-  coterie peer add bob.peer                               bob is a neighbour (and must add alice.peer)
+  coterie peer invite                                     a ticket: one line for one neighbour
+  coterie peer join coterie-ticket-…                      at the neighbour: both know each other now
   coterie peer run my.toml --data alice.npz               train with whoever is there
   coterie peer status                                     neighbours, rounds, lag, refusals
   coterie peer export model.safetensors                   the model, for plain PyTorch"""
@@ -201,20 +202,26 @@ def completion(
 
 def _peer() -> App:
     """The commands of a single peer."""
-    from coterie.app import peer_commands, peer_status
+    from coterie.app import joining_commands, peer_commands, peer_status
 
     app = App(name="peer", help=PEER, help_format="plaintext", sort_key=len(COMMANDS))
     for command in (
         peer_commands.init,
-        peer_commands.add,
+        joining_commands.invite,
+        joining_commands.join,
         peer_commands.run,
         peer_commands.export,
+        peer_commands.add,
+        joining_commands.introduce,
+        joining_commands.approve,
+        joining_commands.refuse,
         peer_commands.remove,
         peer_commands.move,
         peer_commands.rotate,
     ):
         app.command(command)
     app.command(peer_status.status)
+    app.command(peer_status.doctor)
     return app
 
 

@@ -1,5 +1,6 @@
 """The commands of a peer: `coterie peer init`, `add`, `remove`, `move`, `rotate`, `run`, `export`."""
 
+import asyncio
 import contextlib
 import gc
 import os
@@ -43,10 +44,11 @@ def init(
     made = Home.create(folder(home), name, listen, address)
     made.card.write(card)
     print_paths({"card": card, "folder": made.path, "address": made.address, "fingerprint": made.card.fingerprints[0]})
-    print(f"Give {card} to each neighbour, who says `coterie peer add {card}`, and add theirs the same way.")
+    print("Next: `coterie peer invite` prints a ticket for one neighbour, who says `coterie peer join TICKET`.")
     print(
-        f"The card is no secret, but see that it arrives unchanged. {made.path / 'key.pem'} never leaves this machine."
+        f"Or give {card} to each, who says `coterie peer add {card}`, and add theirs the same way: a card is no secret,"
     )
+    print(f"but see that it arrives unchanged. {made.path / 'key.pem'} never leaves this machine.")
     return 0
 
 
@@ -138,6 +140,7 @@ def run(
 
     here, given, done = _open(home), None, None
     with deployment.alone(here), watched(watch, [here.path], "peers"):
+        _await_the_first(here)
         while given is None or done is None:
             try:
                 with asked_to_stop(signal.default_int_handler):  # before and after the rounds, too
@@ -160,6 +163,20 @@ def run(
     print(f"Finished: round {last['round']}, {name} {value:.3f} on the test data here.")
     print_paths({"records": given.folder / "records.parquet", "log": given.folder / "log.jsonl"})
     return 0
+
+
+def _await_the_first(here: "Home") -> None:
+    """Who has no neighbour yet, but has given tickets, waits for the first to come."""
+    from coterie.net import joining
+    from coterie.net.tickets import Tickets
+
+    if here.look()[0] or not Tickets(here).pending():
+        return
+    print("No neighbour yet: waiting for the first to come with a ticket (Ctrl-C stops).", flush=True)
+    try:
+        asyncio.run(joining.receive(here, lambda what, name: print(f"{name}: {what}", flush=True)))
+    except KeyboardInterrupt:
+        raise PeerError("stopped before anybody came", cure="Start it again: tickets count on.") from None
 
 
 def export(

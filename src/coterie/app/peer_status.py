@@ -1,5 +1,7 @@
 """Commands that look at a peer."""
 
+from rich.text import Text
+
 from coterie.app import formats
 from coterie.app.peer_commands import Folder, folder
 from coterie.app.terminal import console
@@ -27,3 +29,23 @@ def status(
     if not formats.write(rows if formats.asked == "csv" else known):
         console().print(table(known))
     return 0
+
+
+def doctor(*, home: Folder = None) -> int:
+    """Look for what keeps this peer from working with its neighbours, and say what to do."""
+    import asyncio
+
+    from rich.table import Table
+
+    from coterie.net.identity import Home
+    from coterie.peers.doctor import examine
+
+    found = asyncio.run(examine(Home(folder(home))))
+    table = Table.grid(padding=(0, 2))
+    for each in found:
+        colour = {"ok": "green", "look": "yellow", "fail": "red"}[each.state]
+        table.add_row(Text(each.state, style=colour), each.about, Text(each.text))
+        if each.cure:
+            table.add_row("", "", Text(f"→ {each.cure}", style="dim"))
+    console().print(table)
+    return 1 if any(each.state == "fail" for each in found) else 0

@@ -53,16 +53,28 @@ def plot(
 
 def export(
     folder: Annotated[str, Parameter(help="a run directory, such as runs/default-1")],
-    file: Annotated[str, Parameter(help="where to write it, such as model.safetensors")],
+    file: Annotated[str, Parameter(help="where to write it, such as model.safetensors, or records.csv with --csv")],
     /,
     *,
+    csv: Annotated[bool, Parameter(help="the records, for spreadsheets and R, not a model", negative=())] = False,
     method: Annotated[str | None, Parameter(help="which method, if there are several")] = None,
     seed: Annotated[int | None, Parameter(help="which seed, if there are several")] = None,
     node: Annotated[int, Parameter(help="whose model")] = 0,
     peak: Annotated[bool, Parameter(help="the peak that a lesson kept beside the last model", negative=())] = False,
     build: Annotated[bool, Parameter(help="run the model's own part, if that takes it", negative=())] = False,
 ) -> int:
-    """Write a trained model of a run as named tensors, for PyTorch without Coterie."""
+    """Write a trained model of a run as named tensors, for PyTorch without Coterie; or with --csv its records."""
+    if csv:
+        from coterie import files, records
+
+        frame = records.load(folder)
+        kept = frame.filter(
+            *([] if method is None else [frame["method"] == method]), *([] if seed is None else [frame["seed"] == seed])
+        )
+        with files.disk(Path(file).parent):
+            files.write(Path(file), kept.write_csv().encode())
+        print_paths({"records": file})
+        return 0
     from coterie.runs.run import Run
 
     model = Run.open(folder).models(method, seed)[node]

@@ -1,5 +1,6 @@
 """Commands that start a run, go on with one, or bring one together."""
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -73,12 +74,41 @@ def _running(tokens: list[str], about: str) -> tuple[Callable[..., int], list[st
             folder = _fresh(Path(file).stem if file else named)
         from coterie.runs import runner
 
+        if _follows(experiment):
+            return 0
+        if _begun_again(experiment, Path(folder)):
+            return resume(str(folder), watch=watch)
         plan.print_plan(experiment)
         with watched(watch, [Path(folder)]):
             return _watch(Path(folder), experiment, lambda observers: runner.run(experiment, folder, observers).records)
 
     file = flags.positional("file", "a TOML file with settings (else the default experiment)", None)
     return flags.command(run, about, [file], known), typed
+
+
+def _follows(experiment: "Configuration") -> bool:
+    """Be a worker of another process and no more, if torchrun has started this one to be that."""
+    from coterie.config.slots import as_table
+
+    if "RANK" not in os.environ or as_table(experiment.engine)["name"] != "cluster":
+        return False
+    from coterie.engines import cluster
+
+    if not cluster.follower():
+        return False
+    cluster.follow()
+    return True
+
+
+def _begun_again(experiment: "Configuration", folder: Path) -> bool:
+    """Whether torchrun has started all processes anew, and there is a run to go on with."""
+    from coterie.config.slots import as_table
+
+    if "RANK" not in os.environ or as_table(experiment.engine)["name"] != "cluster":
+        return False
+    from coterie.engines import cluster
+
+    return cluster.begun_again() and (folder / "config.toml").is_file()
 
 
 def _fresh(name: str) -> Path:
@@ -136,6 +166,8 @@ def resume(
     from coterie.runs import runner
 
     experiment = records.configuration(folder)
+    if _follows(experiment):
+        return 0
     with watched(watch, [Path(folder)]):
         return _watch(Path(folder), experiment, lambda observers: runner.resume(folder, observers).records)
 

@@ -24,7 +24,7 @@ OWN = {
     "--grid": ("a setting and its values, such as partition.alpha=0.1,0.5; may be repeated", "SETTING=VALUES"),
     "--jobs": ("runs at a time (0: one for each core)", "INT"),
     "--metric": ("what the table and the curves show (else accuracy)", "NAME"),
-    "--cluster": ("run each as a job: slurm, or local to try it (needs coterie[cluster])", "NAME"),
+    "--cluster": ("run each as a job: slurm, or local to try it (needs coterie[slurm])", "NAME"),
     "--cluster-settings": ("what submitit is told, such as slurm_partition=long,timeout_min=60", "NAME=VALUE,…"),
     "--out": ("folder (else sweeps/NAME)", "FOLDER"),
 }

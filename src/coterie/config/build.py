@@ -49,6 +49,7 @@ def load_samples(method: Method) -> Samples:
         test_y=kept(dataset.test_y),
         classes=dataset.classes,
         shape=dataset.shape,
+        origin=method,
     )
 
 

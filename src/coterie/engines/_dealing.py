@@ -14,15 +14,22 @@ GroupRows = tuple[int, Indices]
 
 
 class Dealer:
-    """Deals the nodes of a job out to so many workers."""
+    """Deals the nodes of a job out to so many workers; where each node has an owner, always to that one."""
 
-    def __init__(self, roster: Roster, modes: Sequence[Mode], costs: Sequence[int], workers: int) -> None:
-        self.roster, self.modes, self.costs, self.workers = roster, modes, costs, workers
+    def __init__(
+        self,
+        roster: Roster,
+        modes: Sequence[Mode],
+        costs: Sequence[int],
+        workers: int,
+        owner: Indices | None = None,
+    ) -> None:
+        self.roster, self.modes, self.costs, self.workers, self.owner = roster, modes, costs, workers, owner
         self.group_of, self.row_of = np.zeros(roster.nodes, np.int64), np.zeros(roster.nodes, np.int64)
         for g, nodes in enumerate(roster.groups):
             self.group_of[nodes], self.row_of[nodes] = g, np.arange(len(nodes))
         order = np.argsort([-roster.steps(i) for i in range(roster.nodes)], kind="stable")
-        self.server_of = np.argsort(order, kind="stable") % workers
+        self.server_of = np.argsort(order, kind="stable") % workers if owner is None else owner
         """The worker that does a node's exercises and gives its lessons: its notes stay there."""
 
     def by_group(self, nodes: list[int]) -> list[tuple[int, Indices, Indices]]:
@@ -46,16 +53,29 @@ class Dealer:
         for g, _, rows in self.by_group(nodes):
             long = np.array([steps(int(n)) for n in self.roster.groups[g][rows]])
             order = np.argsort(-long, kind="stable")
-            size = self._together(g, len(rows))
+            size = self._together(g, len(rows)) if self.owner is None else 1
             pieces = (order[i : i + size] for i in range(0, len(rows), size))
             chunks += [((1 + self.costs[g]) * long[some[0]] * len(some), (g, rows[some])) for some in pieces]
         load = np.zeros(self.workers)
         dealt: list[dict[int, list[Indices]]] = [{} for _ in range(self.workers)]
         for cost, (g, rows) in sorted(chunks, key=lambda chunk: -chunk[0]):
-            worker = int(load.argmin())
+            worker = int(load.argmin() if self.owner is None else self.owner[self.roster.groups[g][rows[0]]])
             load[worker] += cost
             dealt[worker].setdefault(g, []).append(rows)
         return [[(g, np.concatenate(rows)) for g, rows in sorted(some.items())] for some in dealt]
+
+    def to_measure(self, g: int, rows: Indices) -> list[Indices]:
+        """Those of these rows of an architecture that each worker measures."""
+        if self.owner is None:
+            return [rows[worker :: self.workers] for worker in range(self.workers)]
+        owner = self.owner[self.roster.groups[g][rows]]
+        return [rows[owner == worker] for worker in range(self.workers)]
+
+    def to_answer(self, nodes: Indices) -> list[Indices]:
+        """The places of the answers in this list, by whoever answers, that each worker makes."""
+        if self.owner is None:
+            return np.array_split(np.arange(len(nodes)), self.workers)
+        return [np.flatnonzero(self.owner[nodes] == worker) for worker in range(self.workers)]
 
     def parts(self, nodes: Indices) -> list[GroupRows]:
         """The rows of some nodes."""

@@ -14,7 +14,7 @@ COLUMNS = 1 << 16
 
 
 class Gauge:
-    """Measures every `count`-th row of one architecture from `number` on, one row at a time.
+    """Measures rows of one architecture, one at a time, and its own part of the columns: `number` of `count`.
 
     A value depends neither on how many processes there are nor on how rows are stacked.
     """
@@ -23,9 +23,9 @@ class Gauge:
         self.rule, self.trainer, self.group, self.number, self.count = rule, trainer, group, number, count
         self.layout = trainer.architecture.layout
 
-    def begin(self) -> None:
-        """Note where this process's rows start a round."""
-        for row in self._mine():
+    def begin(self, rows: Indices) -> None:
+        """Note where these rows start a round."""
+        for row in rows.tolist():
             self.steps_of(row).begin(self.trainer.params[row])
 
     def before_training(self, rows: Indices) -> None:
@@ -39,21 +39,20 @@ class Gauge:
             self.steps_of(row).after_training(self.trainer.params[row])
 
     def spread(self, rows: Indices) -> Values:
-        """σ_ap of this process's part of these rows, [rows, layers]."""
-        mine = rows[self.number :: self.count].tolist()
-        return np.array([spread(self.trainer.params[row], self.layout) for row in mine])
+        """σ_ap of these rows, [rows, layers]."""
+        return np.array([spread(self.trainer.params[row], self.layout) for row in rows.tolist()])
 
-    def steps(self) -> dict[str, Values]:
-        """The steps of this process's rows, [rows, layers] each."""
-        found = [self.steps_of(row).end(self.trainer.params[row], self.layout) for row in self._mine()]
+    def steps(self, rows: Indices) -> dict[str, Values]:
+        """The steps of these rows, [rows, layers] each."""
+        found = [self.steps_of(row).end(self.trainer.params[row], self.layout) for row in rows.tolist()]
         return {name: np.array([f[name] for f in found]) for name in found[0]} if found else {}
 
-    def tell(self, round: int) -> list[dict[str, float]]:
-        """What the rule tells of this process's rows."""
+    def tell(self, rows: Indices, round: int) -> list[dict[str, float]]:
+        """What the rule tells of these rows."""
         state = self.group.state
         told = (
             self.rule.tell(self.trainer.me(row, round), self.trainer.params[row], {k: s[row] for k, s in state.items()})
-            for row in self._mine()
+            for row in rows.tolist()
         )
         return [{name: float(value) for name, value in t.items()} for t in told]
 
@@ -71,9 +70,6 @@ class Gauge:
             for row in params:
                 squares.add_((row[columns] - mean).square_())
             out[columns] = squares.div_(rows).sqrt_()
-
-    def _mine(self) -> range:
-        return range(self.number, len(self.trainer.params), self.count)
 
     def steps_of(self, row: int) -> Steps:
         """Where the steps of a row are noted."""

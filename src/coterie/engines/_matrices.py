@@ -178,25 +178,26 @@ class Matrices(Models):
         return Bundle(g, tensors, sizes, self._round, _not_finite(list(tensors.values())))
 
     def joined(self, bundles: Sequence[Bundle]) -> Bundle:
-        fields = {name: torch.cat([self._field(b, name) for b in bundles]) for name in bundles[0].fields}
+        fields = {name: torch.cat([self.field(b, name) for b in bundles]) for name in bundles[0].fields}
         sizes = np.concatenate([b.sizes for b in bundles])
         return Bundle(bundles[0].group, fields, sizes, self._round, np.empty(0, np.int64))
 
     def pack(self, bundle: Bundle, row: int) -> PackedMessage:
-        fields = {name: self._field(bundle, name)[row] for name in bundle.fields}
+        fields = {name: self.field(bundle, name)[row] for name in bundle.fields}
         if bundle.aliases:
             fields = {name: field.clone() for name, field in fields.items()}
         return packed(fields), bundle.sizes[row].item(), bundle.round
 
     def bytes(self, bundle: Bundle) -> int:
-        tensors = (self._field(bundle, name) for name in bundle.fields)
+        tensors = (self.field(bundle, name) for name in bundle.fields)
         return sum(t.shape[1] * t.element_size() for t in tensors) + NUMBER * max(map(len, bundle.numbers), default=0)
 
     def protect(self, bundles: Sequence[Bundle]) -> None:
         for bundle in bundles:
-            bundle.fields = {name: self._field(bundle, name).clone() for name in bundle.fields}
+            bundle.fields = {name: self.field(bundle, name).clone() for name in bundle.fields}
 
-    def _field(self, bundle: Bundle, name: str) -> Tensor:
+    def field(self, bundle: Bundle, name: str) -> Tensor:
+        """A field of a bundle, whether it is at hand or named."""
         field, group, width = bundle.fields[name], self.groups[bundle.group], self.layouts[bundle.group].size
         if isinstance(field, Tensor):
             return field
@@ -208,9 +209,9 @@ class Matrices(Models):
 
     def adopt(self, g: int, row: int, bundle: Bundle, message: int) -> None:
         matrix, width = self.groups[g].matrix, self.layouts[g].size
-        matrix[row, :width] = self._field(bundle, "w")[message]
+        matrix[row, :width] = self.field(bundle, "w")[message]
         if "buffers" in bundle.fields:
-            matrix[row, width:] = self._field(bundle, "buffers")[message]
+            matrix[row, width:] = self.field(bundle, "buffers")[message]
 
     def settles(self, g: int) -> bool:
         """Whole rows, scalars and buffers must not change while other columns are still merged."""

@@ -1,5 +1,7 @@
 """What is measured of a whole job: asked of every worker, brought together in the ledger."""
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -16,7 +18,7 @@ class Measuring:
 
     def __init__(self, job: Job, models: Models, workers: Workers, dealer: Dealer, ledger: Ledger) -> None:
         self.job, self.workers, self.dealer, self.ledger = job, workers, dealer, ledger
-        self.gauges = Gauges(job, models, workers, ledger)
+        self.gauges = Gauges(job, models, workers, dealer, ledger)
 
     def begin(self, round: int) -> None:
         """A round begins that will be measured."""
@@ -83,16 +85,16 @@ class Measuring:
 class Gauges:
     """What `measures` asks for: read by every worker of its own rows or columns."""
 
-    def __init__(self, job: Job, models: Models, workers: Workers, ledger: Ledger) -> None:
+    def __init__(self, job: Job, models: Models, workers: Workers, dealer: Dealer, ledger: Ledger) -> None:
         self.kinds, self.roster, self.job, self.there = job.measures, job.roster, job, job.members(0)
-        self.models, self.workers, self.ledger = models, workers, ledger
+        self.models, self.workers, self.dealer, self.ledger = models, workers, dealer, ledger
 
     def begin(self, round: int) -> None:
         """A round begins that will be measured."""
         self.there = self.job.members(round)
         if "steps" in self.kinds:
             for g in range(len(self.roster.groups)):
-                self.workers.all("gauge", g, "begin")
+                self._read(g, "begin", self._every(g))
 
     def trained(self, g: int, rows: Indices) -> None:
         """These rows are as the test samples see them: after their training, before the merge."""
@@ -107,24 +109,32 @@ class Gauges:
 
     def end(self, round: int) -> None:
         """A round is over."""
-        for g, nodes in enumerate(self.roster.groups):
+        for g in range(len(self.roster.groups)):
             if "spread" in self.kinds:
-                self._spread(g, np.arange(len(nodes)), "sigma_ap_merged")
+                self._spread(g, self._every(g), "sigma_ap_merged")
             if "steps" in self.kinds:
-                for worker, found in enumerate(self.workers.all("gauge", g, "steps")):
+                for nodes, found in self._read(g, "steps", self._every(g)):
                     for name, values in found.items():
-                        self._note(g, name, nodes[worker :: self.workers.count], values)
+                        self._note(g, name, nodes, values)
             if "rule" in self.kinds:
-                for worker, told in enumerate(self.workers.all("gauge", g, "tell", round)):
-                    for node, each in zip(nodes[worker :: self.workers.count], told, strict=True):
+                for nodes, told in self._read(g, "tell", self._every(g), round):
+                    for node, each in zip(nodes, told, strict=True):
                         for name, value in each.items():
                             self.ledger.note(name, None, node, value)
 
     def _spread(self, g: int, rows: Indices, *names: str) -> None:
-        nodes = self.roster.groups[g][rows]
-        for worker, values in enumerate(self.workers.all("gauge", g, "spread", rows)):
+        for nodes, values in self._read(g, "spread", rows):
             for name in names if len(values) else ():
-                self._note(g, name, nodes[worker :: self.workers.count], values)
+                self._note(g, name, nodes, values)
+
+    def _every(self, g: int) -> Indices:
+        return np.arange(len(self.roster.groups[g]))
+
+    def _read(self, g: int, what: str, rows: Indices, *about: Any) -> list[tuple[Indices, Any]]:
+        """What every worker finds of its part of these rows, and whose they are."""
+        dealt = self.dealer.to_measure(g, rows)
+        found = self.workers.each("gauge", [(g, what, some, *about) for some in dealt])
+        return [(self.roster.groups[g][some], each) for some, each in zip(dealt, found, strict=True)]
 
     def _note(self, g: int, name: str, nodes: Indices, values: Values) -> None:
         for layer, column in zip(layers(self.models.layouts[g]), values.T, strict=True):

@@ -328,7 +328,8 @@ class Scheduler:
         for number in np.unique(self.mail.bundle[mails]):
             bundle = self.mail.bundles[number]
             alike = self.dealer.group_of[nodes] == bundle.group  # of another architecture there is nothing to say
-            dealt = np.array_split(np.flatnonzero(alike & (self.mail.bundle[mails] == number)), self.workers.count)
+            where = np.flatnonzero(alike & (self.mail.bundle[mails] == number))
+            dealt = [where[some] for some in self.dealer.to_answer(nodes[where])]
             tasks = [AnswerTask(self.dealer.row_of[nodes[s]], self.mail.row[mails[s]], bundle) for s in dealt]
             doing = self._doing("answering at", [nodes[s] for s in dealt])
             said = self.workers.each("answer", [(bundle.group, task, self.number) for task in tasks], doing)

@@ -4,6 +4,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 from coterie import records
 from coterie.config.configuration import Configuration, Method
 from coterie.engines._need import Need
+from coterie.errors import RunError
 from coterie.job import Job, Ledger
 from coterie.mail.traffic import Traffic
 from coterie.node.description import Description
@@ -28,6 +30,10 @@ LISTED = 1000
 """How many links that are down in a round are listed; of more only the number is told."""
 TRAFFIC = "traffic/"
 """Where a checkpoint has the messages that were not told yet."""
+
+
+class WorkerLostError(RunError):
+    """A worker, or the machine it was on, is not there any more."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +82,8 @@ class Session(ABC):
         """
 
     @abstractmethod
-    def need(self, job: Job) -> Need:
-        """The memory that a job will take beside what is there already."""
+    def need(self, job: Job) -> Need | None:
+        """The memory that a job will take here beside what is there already; None if that is on other machines."""
 
     @abstractmethod
     def run(self, task: JobRun) -> Outcome:
@@ -141,9 +147,47 @@ class StepwiseSession(Session):
     def restore(self, state: dict[str, Tensor]) -> None:
         """Go back to a snapshot."""
 
+    def sound(self, state: dict[str, Tensor]) -> bool:
+        """Whether the models of a snapshot, which was taken just now, are all finite."""
+        return not diverged(state)
+
+    def divided(self) -> dict[str, Tensor]:
+        """All state between rounds but for what `write_shards` writes."""
+        return self.snapshot()
+
+    def write_shards(self, folder: Path) -> int:
+        """Write what is not in `divided` to files of a checkpoint, and give their number."""
+        return 0
+
+    def read_shards(self, shards: Sequence[Path]) -> None:
+        """Go back to what these files hold."""
+        assert not shards, "this checkpoint is of another engine"
+
+    def recover(self, error: WorkerLostError, task: JobRun) -> str:
+        """Begin again with whoever is left, and say so; raises the error if there is no way."""
+        raise error
+
+    def remarks(self) -> list[str]:
+        """What a user should know of how the present job is computed."""
+        return []
+
+    def told(self) -> dict[str, Any]:
+        """What else there is to tell of what went between machines since it was told last."""
+        return {}
+
     @final
     def run(self, task: JobRun) -> Outcome:
-        """Round after round, with a checkpoint now and then."""
+        """Round after round, with a checkpoint now and then; from the last one, if a worker is lost."""
+        while True:
+            try:
+                return self._rounds(task)
+            except WorkerLostError as error:
+                said = self.recover(error, task)
+                kept = task.folder.journalled(task.method, task.seed) if task.folder else 0
+                task.channel.rewind(kept)
+                task.channel.tell("warning", text=said)
+
+    def _rounds(self, task: JobRun) -> Outcome:
         last, found = self._begin(task)
         task.prepared()
         rounds, evaluated = task.settings.rounds, set(task.settings.evaluated())
@@ -151,6 +195,8 @@ class StepwiseSession(Session):
         for number in range(last + 1, rounds + 1):
             try:
                 self.round(number, number in evaluated)
+            except WorkerLostError:
+                raise
             except Exception:  # the models are spoilt in the middle of a round: keep the records, not the models
                 if task.folder:
                     task.folder.keep_rows(task.method, task.seed, found.rows, found.measures)
@@ -174,16 +220,23 @@ class StepwiseSession(Session):
             last, state, rows, plan = kept
             task.channel.live("begin", round=last, **about)
             self.begin(job, plan)
+            self._remark(task)
             told = {name.removeprefix(TRAFFIC): state.pop(name) for name in list(state) if name.startswith(TRAFFIC)}
             self.traffic.restore(told)
             self.restore(state)
+            self.read_shards(folder.shards(method, seed))
             return last, Outcome(rows, folder.latest_measures(method, seed))
         task.channel.tell("begin", round=0, **about)
         self.begin(job, task.plan)
+        self._remark(task)
         self.evaluate()
         found = Outcome(records.empty(), pl.DataFrame(schema=records.MEASURES) if task.settings.measures else None)
         self._record(task, 0, found)
         return 0, found
+
+    def _remark(self, task: JobRun) -> None:
+        for text in self.remarks():
+            task.channel.live("warning", text=text)
 
     def _tell(self, task: JobRun, number: int, found: Outcome, evaluated: bool) -> None:
         """Write down what a round has brought."""
@@ -196,7 +249,7 @@ class StepwiseSession(Session):
         if evaluated:
             self._record(task, number, found)
             still = None if task.job.network.changes else task.job.graph(number)
-            task.channel.tell("exchange", round=number, **self.traffic.take(still))
+            task.channel.tell("exchange", round=number, **self.traffic.take(still), **self.told())
         task.channel.tell("round", round=number)
 
     def _record(self, task: JobRun, number: int, found: Outcome) -> None:
@@ -222,13 +275,13 @@ class StepwiseSession(Session):
         task.channel.tell("fault", round=number, nodes=np.flatnonzero(~up).tolist(), links=len(lost), **down)
 
     def _checkpoint(self, task: JobRun, folder: records.RunFolder, number: int, found: Outcome) -> None:
-        models = self.snapshot()
-        if diverged(models):  # the next training says so: nobody goes on from here
+        models = self.divided()
+        if not self.sound(models):  # the next training says so: nobody goes on from here
             return
         with task.channel.sealed("checkpoint", round=number):
             state = models | {TRAFFIC + name: counts for name, counts in self.traffic.state().items()}
             about = (task.method, task.seed, number, state, found.rows, self.plan, found.measures)
-            folder.checkpoint(*about, events=task.channel.count)
+            folder.checkpoint(*about, events=task.channel.count, shards=self.write_shards)
 
 
 class CheckpointClock:

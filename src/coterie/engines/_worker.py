@@ -21,8 +21,9 @@ from coterie.lessons import PEAK, Homecoming, Lesson
 from coterie.metrics import Occasion, Values
 from coterie.node.architecture import architectures
 from coterie.node.bundles import Bundle
+from coterie.node.distances import squared_distances
 from coterie.node.evaluation import Curves, lent, score
-from coterie.node.merging import Exchange, Merger, squared_distances
+from coterie.node.merging import Exchange, Merger
 from coterie.node.student import RowStudent, Schoolhouse, exercise
 from coterie.node.training import NONE, Trainer, Turns, stack_height
 
@@ -119,6 +120,8 @@ class Worker:
         self.gauges: list[Gauge] = []
         self.look_up: Callable[[], None] = lambda: None
         """Called now and then during long work, by whom it may be ended."""
+        self.trained: Callable[[int, Indices], None] = lambda g, rows: None
+        """Told of rows of an architecture that have just been trained."""
         self.school = Schoolhouse()
         self.notes: dict[int, dict[str, Tensor]] = {}
         """What the exercises of the nodes that are served here keep."""
@@ -181,6 +184,7 @@ class Worker:
                     turn = turns.get(int(trainer.nodes[row]), PLAIN)
                     batches.append(trainer.train_row(row, round, turn=turn))
             seconds += [(time.perf_counter() - start) / len(chunk)] * len(chunk)
+            self.trained(g, chunk)
         trainer.curves = None
         if "steps" in measures:
             self.gauges[g].after_training(rows)

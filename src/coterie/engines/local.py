@@ -3,9 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from coterie.engines._calibration import choose_mode
 from coterie.engines._dealing import Dealer
@@ -13,11 +11,10 @@ from coterie.engines._groups import Mode
 from coterie.engines._matrices import Matrices, Models
 from coterie.engines._need import Need, stacked_need
 from coterie.engines._scheduler import Scheduler
-from coterie.engines._session import Engine, StepwiseSession
+from coterie.engines._session import Engine
+from coterie.engines._simulation import Simulation
 from coterie.engines._workers import Processes, Workers
 from coterie.job import Job, Samples
-from coterie.node.description import Description
-from coterie.node.snapshot import Snapshot
 from coterie.processes import cores_here
 
 
@@ -51,7 +48,7 @@ class Local(Engine):
         return LocalSession(self)
 
 
-class LocalSession(StepwiseSession):
+class LocalSession(Simulation):
     """The workers, which serve one job after the other, and the present job's models and scheduler."""
 
     def __init__(self, engine: Local) -> None:
@@ -63,10 +60,6 @@ class LocalSession(StepwiseSession):
     def plan(self) -> dict[str, Any]:
         modes = [{"stack": mode.stack, "chunk": mode.chunk} for mode in self._modes]
         return {"workers": self.workers.count, "modes": modes}
-
-    @property
-    def descriptions(self) -> dict[int, Description]:
-        return dict(enumerate(self.models.descriptions))
 
     def begin(self, job: Job, plan: dict[str, Any] | None = None) -> None:
         if plan is not None and plan["workers"] != self.workers.count:
@@ -91,34 +84,6 @@ class LocalSession(StepwiseSession):
 
     def need(self, job: Job) -> Need:
         return stacked_need(job, self.workers.count, self.engine.device)
-
-    def evaluate(self) -> None:
-        self._scheduler.evaluate()
-
-    def round(self, number: int, evaluate: bool) -> None:
-        faults = self.job.faults
-        self.active = faults.active(self.job.graph(number), number) if faults.fails else None
-        self._scheduler.round(number, evaluate, self.active)
-        self.places = self._scheduler.places
-
-    def snapshot(self) -> dict[str, Tensor]:
-        notes = {
-            node: {name: torch.from_numpy(noted.copy()) for name, noted in kept.items()}
-            for found in self.workers.all("kept")
-            for node, kept in found.items()
-        }
-        counters = dict(enumerate(self._scheduler.counters))
-        return Snapshot.of(self.models.rows(), counters, notes, self.ledger).tensors()
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        kept = Snapshot.read(state)
-        self.models.restore(kept.rows)
-        kept.restore(self.ledger)
-        self._scheduler.counters = [kept.counters.get(node, {}) for node in range(self.job.roster.nodes)]
-        notes: list[dict[int, dict[str, np.ndarray]]] = [{} for _ in range(self.workers.count)]
-        for node, noted in kept.notes.items():
-            notes[self._dealer.server_of[node]][node] = {name: tensor.numpy() for name, tensor in noted.items()}
-        self.workers.each("keep", [(noted,) for noted in notes])
 
     def close(self) -> None:
         self.workers.close()

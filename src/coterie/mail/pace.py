@@ -284,6 +284,8 @@ class Pace:
         if len(overdue) < len(awaited):
             return Outlook(False, overdue)
         quorum = min(self.timing.quorum, asked)
+        if self.majority > self.round:  # most have done this round, perhaps before they knew me: no more will come
+            return Outlook(True, overdue)
         return Outlook(came >= quorum, overdue, 0 if came >= quorum else quorum)
 
     def waited(self, overdue: Collection[int], spoken: bool, start: float, now: float) -> None:

@@ -26,6 +26,8 @@ from coterie.net.agreement import PHASE, Agreement
 from coterie.net.contacts import ALIVE, HARMLESS, SERVICE, SLOWEST, STALL, Contacts, Intake, Link
 from coterie.net.events import happens
 from coterie.net.identity import Home
+from coterie.net.lending import ask, lend
+from coterie.net.lines import Call, Dialled, Lent, Way
 from coterie.net.reception import Reception
 from coterie.net.status import Status
 from coterie.net.tls import channel
@@ -146,10 +148,14 @@ class Calls:
         pause = FIRST_PAUSE
         while True:
             try:
-                options = [*ALIVE, ("grpc.use_local_subchannel_pool", 1)]
-                async with channel(self.home, link.card, options) as line:
-                    if await self._stay(link, line):
-                        pause = FIRST_PAUSE
+                if link.lent.arrived.is_set():
+                    stayed = await self._stay(link, link.lent)
+                else:
+                    options = [*ALIVE, ("grpc.use_local_subchannel_pool", 1)]
+                    async with channel(self.home, link.card, options) as line:
+                        stayed = await self._stay(link, Dialled(line, SERVICE))
+                if stayed:
+                    pause = FIRST_PAUSE
             except grpc.aio.AioRpcError as error:
                 self.contacts.trouble(link, f"{error.code().name.lower()}: {error.details()}")
             except DecodeError:
@@ -162,30 +168,54 @@ class Calls:
             await happens(link.greeted, pause * random.uniform(0.7, 1.3))
             pause = min(pause * 1.7, LONGEST_PAUSE)
 
-    async def _stay(self, link: Link, line: grpc.aio.Channel) -> bool:
+    async def _stay(self, link: Link, line: Way) -> bool:
         """Follow a neighbour, and deliver to it, until the line breaks; False if it will not have us."""
-        hello = self.contacts.hello()
-        call = line.unary_stream(f"/{SERVICE}/Follow")(hello.SerializeToString())
-        answer = await _within(call.read(), STALL, "no answer to our greeting")
-        if answer is grpc.aio.EOF:
-            return False
-        welcome = Welcome.FromString(answer)
-        if not welcome.accepted:
-            if welcome.reason.startswith(f"{PHASE}:"):
-                return True
-            self.contacts.disagree(link, welcome.reason)
-            await asyncio.sleep(LONGEST_PAUSE)
-            return False
-        self.contacts.hear(link, welcome)
-        delivering = asyncio.create_task(self._deliver_all(link, line))
+        call = await line.follow(self.contacts.hello().SerializeToString())
+        beside: list[asyncio.Task[None]] = []
         try:
-            while (said := await _sign_of_life(call, delivering)) is not grpc.aio.EOF:
+            answer = await self._greeting(link, line, call)
+            if answer is grpc.aio.EOF:
+                return False
+            welcome = Welcome.FromString(answer)
+            if not welcome.accepted:
+                if welcome.reason.startswith(f"{PHASE}:"):
+                    return True
+                self.contacts.disagree(link, welcome.reason)
+                await asyncio.sleep(LONGEST_PAUSE)
+                return False
+            self.contacts.hear(link, welcome)
+            beside = [asyncio.create_task(self._deliver_all(link, line))]
+            if isinstance(line, Dialled):
+                beside += [asyncio.create_task(each(link, line, self.reception)) for each in (lend, ask)]
+            while (said := await _sign_of_life(call, beside[0])) is not grpc.aio.EOF:
                 self.contacts.hear(link, Welcome.FromString(said))
             return True
         finally:
             call.cancel()
-            delivering.cancel()
-            await asyncio.wait({delivering})  # which lets our own end through; awaiting the task itself might not
+            for task in beside:
+                task.cancel()
+            if beside:
+                await asyncio.wait(beside)  # which lets our own end through; awaiting the tasks themselves might not
+
+    async def _greeting(self, link: Link, line: Way, call: Call) -> Any:
+        """The answer to our greeting; if the neighbour lends us a stream before, we need not wait for it."""
+        reading, lent = _reading(call), asyncio.create_task(link.lent.arrived.wait())
+        if isinstance(line, Lent):
+            lent.cancel()
+        try:
+            await asyncio.wait(
+                {reading} if isinstance(line, Lent) else {reading, lent},
+                timeout=STALL,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if reading.done():
+                return reading.result()
+            if lent.done() and not lent.cancelled():
+                raise ConnectionError("it cannot be dialled, and calls us")
+            raise TimeoutError(f"no answer to our greeting within {STALL:.0f} s")
+        finally:
+            reading.cancel()
+            lent.cancel()
 
     def _pending(self, link: Link) -> list[EncodedPacket]:
         """What a neighbour is to have now: not what it would refuse because it has not come so far."""
@@ -196,23 +226,28 @@ class Calls:
             p for p in self._outgoing if link.number in p.targets and p.serial not in link.settled and p.round <= latest
         ]
 
-    async def _deliver_all(self, link: Link, line: grpc.aio.Channel) -> None:
+    async def _deliver_all(self, link: Link, line: Way) -> None:
         """Bring a neighbour what it is to have, as it comes up."""
-        open_call, call = line.stream_stream(f"/{SERVICE}/Deliver"), None
-        while True:
-            link.wake.clear()
-            for packet in self._pending(link):
-                call = call or open_call()
-                link.sending = True
-                seconds = STALL + len(packet.payload) / SLOWEST
-                try:
-                    receipt = await _within(deliver(call, packet), seconds, "no receipt")
-                finally:
-                    link.sending = False
-                self._settle(link, packet, receipt)
-                if not receipt.accepted:  # which ends the call
-                    call = None
-            await link.wake.wait()
+        call: Call | None = None
+        try:
+            while True:
+                link.wake.clear()
+                for packet in self._pending(link):
+                    call = call or await _within(line.deliver(), STALL, "no stream")
+                    link.sending = True
+                    seconds = STALL + len(packet.payload) / SLOWEST
+                    try:
+                        receipt = await _within(deliver(call, packet), seconds, "no receipt")
+                    finally:
+                        link.sending = False
+                    self._settle(link, packet, receipt)
+                    if not receipt.accepted:  # which ends the call
+                        call.cancel()
+                        call = None
+                await link.wake.wait()
+        finally:
+            if call is not None:
+                call.cancel()
 
     def _settle(self, link: Link, packet: EncodedPacket, receipt: Receipt) -> None:
         if receipt.accepted:
@@ -226,7 +261,7 @@ class Calls:
             link.settled.add(packet.serial)
 
 
-async def deliver(call: grpc.aio.StreamStreamCall, packet: EncodedPacket) -> Receipt:
+async def deliver(call: Call, packet: EncodedPacket) -> Receipt:
     """Send a message, and have its receipt; a neighbour may refuse it before it has all of it."""
     reading = _reading(call)
     try:

@@ -2,10 +2,13 @@
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from hashlib import sha256
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from coterie.errors import PeerError
@@ -17,6 +20,8 @@ SKEW = timedelta(days=1)
 ASK = "Ask its owner for the file that `coterie peer init` or `coterie peer rotate` wrote."
 LEAKED = "Who could read it can pose as its owner, who should make another with `coterie peer rotate`."
 
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+"""How many points the curve P-256 has."""
 _UNUSED = ["content_commitment", "key_encipherment", "data_encipherment", "key_agreement"]
 _UNUSED += ["key_cert_sign", "crl_sign", "encipher_only", "decipher_only"]
 
@@ -41,6 +46,45 @@ def certify(key: ec.EllipticCurvePrivateKey, name: str, now: datetime | None = N
     for extension, critical in _extensions(public):
         made = made.add_extension(extension, critical)
     return _plain(made.sign(key, hashes.SHA256()))
+
+
+def one_time(secret: bytes) -> tuple[str, str]:
+    """Key and certificate, as PEM, that follow from a secret alone: who has it makes the same ones, bit by bit.
+
+    No wall clock is asked, so that clocks may differ; whoever trusts the certificate knows for how long.
+    """
+    stream = HKDF(hashes.SHA256(), 48, None, b"coterie ticket").derive(secret)  # 128 bits more than needed: no bias
+    key = ec.derive_private_key(int.from_bytes(stream) % (_ORDER - 1) + 1, ec.SECP256R1())
+    public = key.public_key()
+    about = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, sha256(key_bytes(public)).hexdigest()[:32])])
+    begin, end = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+    made = x509.CertificateBuilder(about, about, public, 1, begin, end)
+    for extension, critical in _extensions(public):
+        made = made.add_extension(extension, critical)
+    return key_text(key), _plain(made.sign(key, hashes.SHA256(), ecdsa_deterministic=True))
+
+
+def key_bytes(key: ec.EllipticCurvePublicKey) -> bytes:
+    """A public key's plain bytes."""
+    return key.public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
+
+
+def sign(key: bytes, what: bytes) -> bytes:
+    """The signature of a private key (PEM)."""
+    private = serialization.load_pem_private_key(key, None)
+    assert isinstance(private, ec.EllipticCurvePrivateKey)
+    return private.sign(what, ec.ECDSA(hashes.SHA256()))
+
+
+def signed(certificate: str, proof: bytes, what: bytes) -> bool:
+    """Whether the owner of a certificate that `checked` has seen signed this."""
+    public = parsed(certificate).public_key()
+    assert isinstance(public, ec.EllipticCurvePublicKey)
+    try:
+        public.verify(proof, what, ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        return False
+    return True
 
 
 def _extensions(key: ec.EllipticCurvePublicKey) -> list[tuple[x509.ExtensionType, bool]]:

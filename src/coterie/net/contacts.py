@@ -13,6 +13,7 @@ from coterie.errors import Refused
 from coterie.mail.pace import Pace
 from coterie.net.agreement import Agreement
 from coterie.net.identity import Card, Home
+from coterie.net.lines import Lent
 from coterie.net.logs import Seldom, clean
 from coterie.net.places import Rest
 from coterie.net.status import NeighbourStatus, Status
@@ -82,6 +83,7 @@ class Link:
     place: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the one message of the neighbour that has a place among those that come in."""
     rest: Rest = field(default_factory=Rest)
+    lent: Lent = field(default_factory=Lent)
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[None]:

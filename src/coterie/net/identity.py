@@ -53,16 +53,26 @@ class Card:
         """When the newest certificate ends."""
         return parsed(self.certificates[0]).not_valid_after_utc
 
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the card as a small TOML file."""
+    @property
+    def text(self) -> str:
+        """The card as a small TOML file."""
         listed = "".join(f"'''\n{text}''',\n" for text in self.certificates)
         about = "# A peer's card: `coterie peer add` makes it a neighbour."
-        _write(Path(path), f'{about}\nname = "{self.name}"\naddress = "{self.address}"\ncertificates = [\n{listed}]\n')
+        return f'{about}\nname = "{self.name}"\naddress = "{self.address}"\ncertificates = [\n{listed}]\n'
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the card down."""
+        _write(Path(path), self.text)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "Card":
         """Read a card that somebody gave us, and believe none of it."""
-        table = _table(Path(path), ("name", "address", "certificates"), ASK)
+        return cls.parse(_content(Path(path), ASK), path)
+
+    @classmethod
+    def parse(cls, content: bytes, path: object = "the card") -> "Card":
+        """The same of a card's bytes; `path` says where they are from."""
+        table = _table(content, path, ("name", "address", "certificates"), ASK)
         listed = table["certificates"]
         if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
             raise PeerError(f"{path} is damaged", expected="a list of certificates", got=quoted(listed), cure=ASK)
@@ -83,7 +93,7 @@ class Home:
         if not (self.path / "peer.toml").is_file():
             cure = "Make one with `coterie peer init`, or name another folder with --home."
             raise PeerError("no peer lives here", expected="a folder with peer.toml", got=str(path), cure=cure)
-        table = _table(self.path / "peer.toml", ("name", "listen", "address"), "Mend it by hand.")
+        table = _read(self.path / "peer.toml", ("name", "listen", "address"), "Mend it by hand.")
         self.name: str = check_name(table["name"])
         self.listen: str = table["listen"]
         self.address: str = table["address"]
@@ -188,7 +198,13 @@ class Home:
         return card
 
     def add(self, card: Card, replace: bool = False) -> None:
-        """Make a peer our neighbour, or give one we know a newer card.
+        """Make a peer our neighbour, or give one we know a newer card."""
+        self.judge(card, replace)
+        (self.path / "neighbours").mkdir(exist_ok=True)
+        card.write(self._neighbour(card.name))
+
+    def judge(self, card: Card, replace: bool = False) -> None:
+        """Refuse a card that cannot be a neighbour's beside those that are.
 
         Another address needs no more than that, since who answers there must own the same key; certificates that we do
         not know are taken with `replace` only.
@@ -206,8 +222,6 @@ class Home:
             if name == card.name and not set(card.fingerprints) <= set(known.fingerprints) and not replace:
                 cure = "If it is really the same peer, for example after rotating its key: --replace."
                 raise PeerError(f"{name} is known with another certificate", cure=cure)
-        (self.path / "neighbours").mkdir(exist_ok=True)
-        card.write(self._neighbour(card.name))
 
     def remove(self, name: str) -> None:
         """Trust a neighbour no more."""
@@ -281,13 +295,20 @@ def check_name(name: object) -> str:
     return name
 
 
-def _table(path: Path, keys: tuple[str, ...], cure: str) -> dict[str, Any]:
-    """A small TOML file with exactly these keys."""
+def _content(path: Path, cure: str) -> bytes:
     try:
         with files.opened(path) as file:
-            content = file.read(LARGEST + 1)
+            return file.read(LARGEST + 1)
     except OSError as error:
         raise PeerError(f"cannot read {path}", got=error.strerror or str(error), cure=cure) from None
+
+
+def _read(path: Path, keys: tuple[str, ...], cure: str) -> dict[str, Any]:
+    return _table(_content(path, cure), path, keys, cure)
+
+
+def _table(content: bytes, path: object, keys: tuple[str, ...], cure: str) -> dict[str, Any]:
+    """A small TOML file with exactly these keys."""
     if len(content) > LARGEST:
         raise PeerError(f"{path} is too large", expected=f"at most {LARGEST} bytes", cure=cure)
     if b"PRIVATE KEY" in content:

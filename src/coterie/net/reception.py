@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import grpc
@@ -11,13 +13,16 @@ import torch
 from google.protobuf.message import DecodeError
 
 from coterie.contract import Message
-from coterie.errors import PeerError, Refused
-from coterie.net import descriptors
+from coterie.errors import Refused
 from coterie.net.agreement import PHASE, disagreement
-from coterie.net.contacts import ALIVE, SERVICE, SLOWEST, STALL, Contacts, Link
+from coterie.net.contacts import SLOWEST, STALL, Contacts, Link
+from coterie.net.dialling import Dialling
+from coterie.net.doors import Door
 from coterie.net.events import happens
+from coterie.net.joining import Doorman
+from coterie.net.lines import Kind
 from coterie.net.places import StagingPlace
-from coterie.net.tls import caller, server_credentials
+from coterie.net.tls import STRANGER, caller
 from coterie.net.wire import CHUNK, Expected, Receiver
 from coterie.net.wire_pb2 import Header, Hello, Receipt
 from coterie.node.buffers import BufferPool
@@ -27,10 +32,6 @@ from coterie.node.sums import Packet
 PULSE = 1.0
 LULL = 0.1
 """Seconds between two pulses, at least: in short rounds messages tell the round often enough."""
-HANDSHAKE = 10.0
-"""Seconds in which a caller must have shown who it is; until then anybody may be calling."""
-IDLE = 30.0
-"""Seconds after which a connection without calls is closed, even if it is a neighbour's."""
 STREAMS = 2
 """Streams that one neighbour may have open."""
 STAGED = 4
@@ -38,7 +39,11 @@ STAGED = 4
 SMALL = 4 * CHUNK
 """Bytes of a message that are checked and added up without a thread of their own."""
 
-STRANGER = "you are not my neighbour"
+REFUSALS = {
+    "stranger": (grpc.StatusCode.UNAUTHENTICATED, STRANGER),
+    "damaged": (grpc.StatusCode.INVALID_ARGUMENT, "damaged"),
+}
+"""How calls end that are refused."""
 
 Read = Callable[[], Awaitable[Any]]
 """Gives the next part of a stream, or EOF."""
@@ -51,36 +56,27 @@ class Reception:
         self.contacts, self.expected, self.intake = contacts, expected, contacts.intake
         self._moved = asyncio.Event()
         self._slots, self._staging = asyncio.Semaphore(STAGED), BufferPool(STAGED)
-        self._server: Any = None
+        self._door, self._doorman = Door(contacts.home), Doorman(contacts.home, self._told)
+        self._dialling = Dialling(contacts.home, contacts.cards)
 
     async def open(self) -> None:
         """Listen."""
-        home = self.contacts.home
-        most = descriptors.connections(descriptors.raise_limit(), len(self.contacts.by_name))
-        limits = {
-            "grpc.max_concurrent_streams": 4 * STREAMS,
-            "grpc.max_allowed_incoming_connections": most,
-            "grpc.server_handshake_timeout_ms": int(1000 * HANDSHAKE),
-            "grpc.max_connection_idle_ms": int(1000 * IDLE),
-        }
-        self._server = grpc.aio.server(options=[*ALIVE, ("grpc.so_reuseport", 0), *limits.items()])
+        unary, both = grpc.unary_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
         handlers = {
             "Follow": grpc.unary_stream_rpc_method_handler(self.follow),
-            "Deliver": grpc.stream_stream_rpc_method_handler(self.deliver),
+            "Deliver": both(self.deliver),
+            "FollowBack": both(partial(self.lend, "FollowBack")),
+            "DeliverBack": both(partial(self.lend, "DeliverBack")),
+            "Introduce": unary(self.introduce),
+            "Introductions": unary(self.introductions),
+            **self._doorman.handlers(),
+            **self._dialling.handlers(),
         }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        try:
-            self._server.add_secure_port(home.listen, server_credentials(home))
-        except RuntimeError:
-            cure = "Is this peer running already, or the port taken? `coterie peer move` changes the address."
-            raise PeerError(f"cannot listen on {home.listen}", cure=cure) from None
-        await self._server.start()
+        await self._door.open(handlers, len(self.contacts.by_name))
 
     async def close(self) -> None:
         """Hang up."""
-        if self._server is None:
-            return
-        await self._server.stop(0.2)
+        await self._door.close()
         # Who ends the loop while gRPC still winds up calls has a traceback of it on the terminal.
         for _ in range(100):
             await asyncio.sleep(0.01)
@@ -91,6 +87,25 @@ class Reception:
         """Tell the followers at once where we are."""
         self._moved.set()
         self._moved = asyncio.Event()  # a new one: no lock that a cancelled follower could take with it
+
+    def _told(self, what: str, about: str) -> None:
+        known = self.contacts
+        if what == "refused":
+            known.seldom.say(known.log, logging.WARNING, "refused", reason="stranger", detail=about)
+        else:
+            known.seldom.say(known.log, logging.WARNING, what, (about,), neighbour=about)
+
+    async def introduce(self, request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        """A neighbour says that a third would be a good one."""
+        return await self.hear_of((await self._caller(context)).card.name, request)
+
+    async def hear_of(self, by: str, said: bytes) -> bytes:
+        """Somebody is introduced by a neighbour."""
+        return await self._doorman.introduced(by, said)
+
+    async def introductions(self, _: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        """A neighbour asks whether we would introduce somebody."""
+        return self._doorman.introductions((await self._caller(context)).card.name)
 
     async def _caller(self, context: grpc.aio.ServicerContext) -> Link:
         try:
@@ -103,18 +118,50 @@ class Reception:
             raise AssertionError("abort does not return") from None
 
     async def follow(self, request: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
-        """A neighbour begins to follow us: agree or refuse, then tell it our round again and again."""
+        """A neighbour begins to follow us."""
         link = await self._caller(context)
         try:
-            hello = Hello.FromString(request)
-            if link.followers >= STREAMS:
-                raise Refused("too-many", "follows us already")
-        except DecodeError:
-            self.contacts.refuse(link, Refused("damaged", "a greeting that cannot be read"))
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "damaged")
+            async with aclosing(self.greeted(link, request)) as answers:
+                async for said in answers:
+                    yield said
         except Refused as refusal:
+            await context.abort(*REFUSALS.get(refusal.reason, (grpc.StatusCode.RESOURCE_EXHAUSTED, refusal.reason)))
+
+    async def deliver(self, _: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
+        """A neighbour brings messages.
+
+        They are read from the context: gRPC's iterator would hold the last part of each until the next comes.
+        """
+        link = await self._caller(context)
+        try:
+            async with aclosing(self.brought(link, context.read)) as receipts:
+                async for said in receipts:
+                    yield said
+        except Refused as refusal:
+            await context.abort(*REFUSALS[refusal.reason])
+
+    async def lend(self, kind: Kind, _: Any, context: grpc.aio.ServicerContext) -> None:
+        """A neighbour that nobody can dial opens a stream on which we may call it."""
+        link = await self._caller(context)
+        link.greeted.set()
+        try:
+            with link.serving():
+                await link.lent.take(kind, context)
+        except Refused as refusal:
+            await context.abort(*REFUSALS[refusal.reason])
+
+    async def greeted(self, link: Link, request: bytes) -> AsyncGenerator[bytes]:
+        """Agree with a neighbour's greeting or refuse it, then tell it our round again and again."""
+        try:
+            hello = Hello.FromString(request)
+        except DecodeError:
+            refusal = Refused("damaged", "a greeting that cannot be read")
             self.contacts.refuse(link, refusal)
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refusal.reason)
+            raise refusal from None
+        if link.followers >= STREAMS:
+            refusal = Refused("too-many", "follows us already")
+            self.contacts.refuse(link, refusal)
+            raise refusal
         if objection := disagreement(self.contacts.hello(), hello):
             if not objection.startswith(f"{PHASE}:"):
                 self.contacts.disagree(link, objection)
@@ -134,34 +181,26 @@ class Reception:
                     yield self.contacts.pulse(True)
                     await asyncio.sleep(LULL)
                     await happens(moved, PULSE)
-        except Refused:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, STRANGER)
         finally:
             link.followers -= 1
 
-    async def deliver(self, _: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
-        """A neighbour brings messages, until one is refused: where the next begins is not known then.
-
-        They are read from the context: gRPC's iterator would hold the last part of each until the next comes.
-        """
-        link = await self._caller(context)
+    async def brought(self, link: Link, read: Read) -> AsyncGenerator[bytes]:
+        """Take a neighbour's messages until one is refused: where the next begins is not known then."""
         if link.streams >= STREAMS:  # before anything is read: who opens and says nothing has no more than others
             yield self._receipt(link, Refused("too-many", f"{link.streams + 1} streams at once"))
             return
         link.streams += 1
         try:
             with link.serving():
-                while (first := await context.read()) is not grpc.aio.EOF:
+                while (first := await read()) is not grpc.aio.EOF:
                     try:
-                        await self._take(link, first, context.read)
+                        await self._take(link, first, read)
                     except Refused as refusal:
                         if refusal.reason == "slow":
                             link.rest.begin(time.monotonic())
                         yield self._receipt(link, refusal)
                         return
                     yield self._receipt(link)
-        except Refused:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, STRANGER)
         finally:
             link.streams -= 1
 

@@ -2,7 +2,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
-from typing import ClassVar as _ClassVar, Optional as _Optional
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -88,3 +88,43 @@ class Receipt(_message.Message):
     session: str
     finished: bool
     def __init__(self, accepted: _Optional[bool] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., round: _Optional[int] = ..., session: _Optional[str] = ..., finished: _Optional[bool] = ...) -> None: ...
+
+class Application(_message.Message):
+    __slots__ = ("card", "proof")
+    CARD_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
+    card: str
+    proof: bytes
+    def __init__(self, card: _Optional[str] = ..., proof: _Optional[bytes] = ...) -> None: ...
+
+class Introduction(_message.Message):
+    __slots__ = ("card",)
+    CARD_FIELD_NUMBER: _ClassVar[int]
+    card: str
+    def __init__(self, card: _Optional[str] = ...) -> None: ...
+
+class Introductions(_message.Message):
+    __slots__ = ("all",)
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    all: _containers.RepeatedCompositeFieldContainer[Introduction]
+    def __init__(self, all: _Optional[_Iterable[_Union[Introduction, _Mapping]]] = ...) -> None: ...
+
+class Answer(_message.Message):
+    __slots__ = ("reason", "card", "asks")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    CARD_FIELD_NUMBER: _ClassVar[int]
+    ASKS_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    card: str
+    asks: bool
+    def __init__(self, reason: _Optional[str] = ..., card: _Optional[str] = ..., asks: _Optional[bool] = ...) -> None: ...
+
+class Reached(_message.Message):
+    __slots__ = ("trouble", "address", "clock")
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    trouble: str
+    address: str
+    clock: float
+    def __init__(self, trouble: _Optional[str] = ..., address: _Optional[str] = ..., clock: _Optional[float] = ...) -> None: ...

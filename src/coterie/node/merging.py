@@ -38,16 +38,21 @@ class Exchange:
     round: int
     own: np.ndarray | None = None
     """ω_ii of each row, where it is not 1."""
+    voices: np.ndarray | None = None
+    """How many neighbours each row heard, where messages are averages of several neighbours'."""
 
     def take(self, positions: Indices) -> "Exchange":
         """The same for some of the rows."""
         cut = tuple(HeardBundle(h.arcs[positions], h.bundle) for h in self.heard)
-        return Exchange(self.rows[positions], cut, self.round, None if self.own is None else self.own[positions])
+        own = None if self.own is None else self.own[positions]
+        return Exchange(
+            self.rows[positions], cut, self.round, own, None if self.voices is None else self.voices[positions]
+        )
 
     @property
     def counts(self) -> np.ndarray:
         """How many neighbours each row heard."""
-        return np.diff(self.heard[0].arcs.indptr)
+        return np.diff(self.heard[0].arcs.indptr) if self.voices is None else self.voices
 
 
 class StackInbox:
@@ -80,7 +85,7 @@ class StackInbox:
             i: Term(torch.as_tensor(t.weight).expand_as(t.value)) for i, t in enumerate(self._summands(term, own))
         }
         total = sum(
-            _product(_operand(h.arcs, weights[i].value), weights[i].value) for i, h in enumerate(self._with(term))
+            product(operand(h.arcs, weights[i].value), weights[i].value) for i, h in enumerate(self._with(term))
         )
         mine = weights[len(weights) - 1].value if own else 0
         if own and self._exchange.own is not None:
@@ -131,7 +136,7 @@ class StackInbox:
         total = None
         for matrix, summand, _ in zip(matrices, terms, heard, strict=False):
             value = summand.value if _scalar(summand) else summand.value * summand.weight
-            part = _product(matrix, value)
+            part = product(matrix, value)
             total = part if total is None else total.add_(part)
         assert total is not None, f"nobody's message has the term {term!r}"
         if own and not self._one:
@@ -158,7 +163,7 @@ class StackInbox:
         if self._one and own:
             matrices = [sp.csr_array(matrices[0] + sp.diags_array(mine.astype(np.float32)))]
         mine_column = self._column(mine)
-        operands = [_operand(m, t.value) for m, t in zip(matrices, terms, strict=False)]
+        operands = [operand(m, t.value) for m, t in zip(matrices, terms, strict=False)]
         self._cache[term, own, normalised] = (operands, mine_column)
         return operands, mine_column
 
@@ -331,19 +336,6 @@ def blocks(first: int, last: int, height: int) -> Iterator[slice]:
         yield slice(start, min(start + width, last))
 
 
-def squared_distances(
-    matrix: Tensor, averages: sp.csr_array, first: int, last: int, present: Indices | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Over these columns: ‖w_i − Σ_j a_ij w_j‖² of each row, and ‖w_i − mean of all rows, or of those present‖²."""
-    near, all_, operand = np.zeros(len(matrix)), np.zeros(len(matrix)), _operand(averages, matrix)
-    for columns in blocks(first, last, len(matrix)):
-        block = matrix[:, columns].contiguous()
-        near += (block - _product(operand, block)).square_().sum(1).double().cpu().numpy()
-        centre = (block if present is None else block[torch.as_tensor(present)]).mean(0)
-        all_ += (block - centre).square_().sum(1).double().cpu().numpy()
-    return near, all_
-
-
 def _cut(tensor: Tensor, rows: Indices, columns: slice, width: int) -> Tensor:
     """A block of rows and columns; a view where all rows are meant. Scalars have no columns to cut."""
     cut = tensor[:, columns] if tensor.shape[1] == width else tensor
@@ -387,13 +379,13 @@ def _scale_rows(arcs: sp.csr_array, factors: np.ndarray) -> sp.csr_array:
     return sp.csr_array((data, arcs.indices, arcs.indptr), shape=arcs.shape)
 
 
-def _operand(arcs: sp.csr_array, like: Tensor) -> Operand:
+def operand(arcs: sp.csr_array, like: Tensor) -> Operand:
     """A sparse matrix ready for products with tensors like this one."""
     indices, offsets, weights = (torch.from_numpy(x).to(like.device) for x in (arcs.indices, arcs.indptr, arcs.data))
     return indices, offsets, weights.to(like.dtype)
 
 
-def _product(operand: Operand, x: Tensor) -> Tensor:
+def product(operand: Operand, x: Tensor) -> Tensor:
     """A sparse matrix times a dense one, as weighted bags of rows: PyTorch's fastest kernel for it, on any device."""
     indices, offsets, weights = operand
     return F.embedding_bag(indices, x, offsets, mode="sum", per_sample_weights=weights, include_last_offset=True)

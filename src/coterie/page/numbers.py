@@ -12,12 +12,8 @@ DIGITS = 5
 
 def plain(series: pl.Series) -> list[Any]:
     """A column as a list for JSON."""
-    if series.dtype.is_float():
-        series = series.fill_nan(None).round_sig_figs(DIGITS)
-        finite: list[Any] = [value if value is None or math.isfinite(value) else None for value in series.to_list()]
-        return finite
     found: list[Any] = series.to_list()
-    return found
+    return [short(value) for value in found] if series.dtype.is_float() else found
 
 
 def short(value: float | None) -> float | None:

@@ -53,6 +53,8 @@ def overview(readers: Sequence[RunReader]) -> View:
 
 def _together(readers: Sequence[RunReader]) -> pl.DataFrame:
     frames = {reader.label: reader.frame for reader in readers if not reader.frame.is_empty()}
+    if len(frames) == 1:  # nothing to tell apart
+        return next(iter(frames.values()))
     return label_runs(frames) if frames else records.empty()
 
 
@@ -154,7 +156,7 @@ def _curves(frame: pl.DataFrame) -> dict[str, View]:
         rounds = own.group_by("round", maintain_order=True).agg(pl.all().exclude("method")).sort("round")
         view: View = {"round": rounds["round"].to_list(), "seeds": own["seed"].n_unique(), "columns": {}}
         for c in columns:
-            intervals = [mean_ci(values) for values in rounds[c]]
+            intervals = [mean_ci(values) for values in rounds[c].to_list()]
             view["columns"][c] = {
                 "mean": [short(each.mean) for each in intervals],
                 "half": [short(each.half) for each in intervals],

@@ -149,6 +149,9 @@ class RunReader:
                 job.round = max(job.round, number)
             elif (event := spot.event()) is not None:
                 self._read(event)
+        elif said and name == "round":
+            job = self.jobs.setdefault((json.loads(said[2]), int(said[3])), JobState())
+            job.round = max(job.round, int(said[5]))
         elif (event := spot.event()) is not None:
             self._read(event)
 
@@ -167,8 +170,6 @@ class RunReader:
                     job.peers[event["peer"]] = event.get("node", 0)
             case "evaluation":
                 self._fresh.append(_rows(event, *key))
-                job.round = max(job.round, event.get("round", 0))
-            case "round":
                 job.round = max(job.round, event.get("round", 0))
             case "end":
                 self._end(job, event)

@@ -79,7 +79,8 @@ def peer_config(
     (seed,) = settings.seeds
     neighbours = sorted(home.look()[0])
     if not neighbours:
-        raise PeerError("this peer has no neighbours", cure="Add some with `coterie peer add NAME.peer`.")
+        cure = "Give one a ticket, with `coterie peer invite`, or take one, with `coterie peer join TICKET`."
+        raise PeerError("this peer has no neighbours", cure=cure)
     folder = home.path / RUN
     with files.disk(folder, WHOLE):
         folder.mkdir(parents=True, exist_ok=True)

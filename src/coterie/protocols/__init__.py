@@ -169,6 +169,9 @@ class Protocol(ABC):
     """Whether models are what their training has made of them, or what they are at the end of the round."""
     samples: ClassVar[tuple[str, ...]] = ()
     """Tags under which exercises send samples: a peer holds them to the range of its own."""
+    tells_trained: ClassVar[bool] = False
+    """Whether everyone, once trained, tells all its audience what the rule says: it may be on its way before others'.
+    """
     counts_epochs: ClassVar[bool] = False
     """Whether epochs are counted along the way of a model: then peers must agree on how many one trains at a time."""
 

@@ -16,6 +16,7 @@ class Neighbourhood(Protocol):
     """
 
     keeps, local, tags = False, True, ("start", "model", "start answer", "model answer")
+    tells_trained = True
 
     def round(self, place: Place, rule: Rule, merge_first: bool) -> Round:
         if place.round == 1 and merge_first:

@@ -7,10 +7,11 @@ from coterie.records.folder import (
     configuration_text,
     environment,
     environment_here,
-    frozen,
     load,
     measures,
+    shard,
 )
+from coterie.records.frozen import frozen
 from coterie.records.journal import Channel, Journal, events
 from coterie.records.table import (
     MEASURED,
@@ -53,6 +54,7 @@ __all__ = [
     "read_frame",
     "rows",
     "schema",
+    "shard",
     "together",
     "types",
     "write_frame",

@@ -16,7 +16,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,6 +30,7 @@ from coterie import files
 from coterie.config.configuration import Configuration, read
 from coterie.config.objects import sources, take_again
 from coterie.errors import RunError
+from coterie.records.frozen import frozen
 from coterie.records.journal import FILE as JOURNAL
 from coterie.records.models import NodeModels, Trained
 from coterie.records.table import (
@@ -42,7 +43,7 @@ from coterie.records.table import (
     write_frame,
     write_tables,
 )
-from coterie.records.tensors import pieces, read_tensors
+from coterie.records.tensors import check_tensors, pieces, read_tensors
 from coterie.version import __version__
 
 DAMAGED = "Remove that folder: the job then starts again from its first round."
@@ -159,10 +160,12 @@ class RunFolder:
         plan: dict[str, Any],
         measures: pl.DataFrame | None = None,
         events: int = 0,
+        shards: Callable[[Path], int] = lambda folder: 0,
     ) -> None:
         """Everything needed to go on after `round`: made beside, then renamed, then the oldest removed.
 
-        `events` is how many events of the job the journal has until then.
+        `events` is how many events of the job the journal has until then; `shards` writes files with parts of the
+        state, each named as `shard` names it, and gives their number.
         """
         folder, note = self.job(method, seed), {"identity": self.identity, "round": round, "plan": plan}
         with files.disk(self.path):
@@ -175,7 +178,8 @@ class RunFolder:
                 files.put(making / "rows.parquet", as_parquet(done))
                 if measures is not None:
                     files.put(beside(making / "rows.parquet"), as_parquet(measures))
-                files.put(making / "checkpoint.json", files.as_json({**note, "events": events}))
+                note |= {"events": events, "shards": shards(making)}
+                files.put(making / "checkpoint.json", files.as_json(note))
                 files.system.sync_folder(making)
                 files.system.rename(making, folder / f"round-{round:09d}")
                 files.system.sync_folder(folder)
@@ -234,6 +238,16 @@ class RunFolder:
             )
         return note["round"], state, done, note["plan"]
 
+    def shards(self, method: str, seed: int) -> list[Path]:
+        """The files with parts of the state of the newest checkpoint of a job, if it has such."""
+        found = self._checkpoints(method, seed)
+        return [shard(found[0], n) for n in range(_read_note(found[0]).get("shards", 0))] if found else []
+
+    def latest_round(self, method: str, seed: int) -> int:
+        """The round of the newest checkpoint of a job, 0 if there is none."""
+        found = self._checkpoints(method, seed)
+        return int(_read_note(found[0])["round"]) if found else 0
+
     def journalled(self, method: str, seed: int) -> int:
         """How many events of a job the journal had at its newest checkpoint."""
         found = self._checkpoints(method, seed)
@@ -283,30 +297,6 @@ class RunFolder:
         if measures := [read_frame(beside(file)) for file, _ in chosen if beside(file).is_file()]:
             write_frame(self.path / MEASURED, pl.concat(measures))
         return whole
-
-
-def frozen(experiment: Configuration) -> str:
-    """The configuration with every setting written out: presets may change, a run may not."""
-    methods = {name: method.model_dump() for name, method in experiment.resolved.items()}
-    shared_out = {"budget": None} if experiment.methods else {}  # each method has its share
-    whole = experiment.model_copy(update={"methods": {}, **shared_out})._fill(checked=not experiment.methods)
-    shared = whole.model_dump()
-    for key, field in Configuration.model_fields.items():
-        # TOML cannot say None: what some method must not inherit is not shared, and the others say it themselves
-        if any(_unsays(method[key], shared[key]) for method in methods.values()):
-            shared[key] = field.default
-    own = {
-        name: {k: v for k, v in method.items() if k == "rule" or (v != shared[k] and v is not None)}
-        for name, method in methods.items()
-    }
-    return whole.model_copy(update={**shared, "methods": own}).to_toml()
-
-
-def _unsays(own: Any, shared: Any) -> bool:
-    """Whether a method has nothing where the others have something."""
-    if isinstance(own, dict) and isinstance(shared, dict) and own.get("name") == shared.get("name"):
-        return any(_unsays(own[key], shared.get(key)) for key in own)
-    return own is None and shared is not None
 
 
 def load(folder: str | Path) -> pl.DataFrame:
@@ -371,10 +361,17 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], pl.
     note = _read_note(path)
     with files.undamaged(path, DAMAGED):
         state, _ = read_tensors(path / "state.safetensors")
+        for number in range(note.get("shards", 0)):
+            check_tensors(shard(path, number))
     done, measures = path / "rows.parquet", beside(path / "rows.parquet")
     if measures.is_file():
         read_frame(measures, path, DAMAGED)
     return note, state, read_frame(done, path, DAMAGED)
+
+
+def shard(checkpoint: Path, number: int) -> Path:
+    """The file with one part of a checkpoint's state."""
+    return checkpoint / f"shard-{number:05d}.safetensors"
 
 
 def _read_note(path: Path) -> dict[str, Any]:

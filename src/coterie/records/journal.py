@@ -183,18 +183,27 @@ class Journal:
 
     def __init__(self, folder: Path, kept: Mapping[JobKey | None, int] | None = None, cure: str = "") -> None:
         self.path, self.cure = folder / FILE, cure
+        self._folder = folder
+        self._begin(kept or {})
+
+    def rewind(self, kept: Mapping[JobKey | None, int]) -> None:
+        """Cut jobs that go on from a checkpoint back to so many events each."""
+        self._file.close()
+        self._begin(kept)
+
+    def _begin(self, kept: Mapping[JobKey | None, int]) -> None:
         self._counts: Counter[JobKey | None] = Counter()
         self.ended = False
         """Whether the run has come to its end, with nothing left to do."""
         self.damaged = 0
         """How many lines were found damaged, and have a warning in their place."""
-        whole = self._kept(kept or {})
-        with files.disk(folder, cure):
+        whole = self._kept(kept)
+        with files.disk(self._folder, self.cure):
             before = files.content(self.path) if self.path.exists() else b""
             if not before.startswith(whole):
                 files.write(self.path, whole)
             self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
-            files.system.sync_folder(folder)
+            files.system.sync_folder(self._folder)
             if len(before) != len(whole):
                 files.system.truncate(self._file, len(whole))
         self._length = len(whole)
@@ -273,6 +282,11 @@ class Channel:
         if self.journal is None:
             return 0
         return self.journal.count((self.common["method"], self.common["seed"]) if self.common else None)
+
+    def rewind(self, count: int) -> None:
+        """Cut this job's events in the journal back to so many: it goes on from a checkpoint."""
+        if self.journal is not None:
+            self.journal.rewind({(self.common["method"], self.common["seed"]): count})
 
     def tell(self, name: str, **data: Any) -> None:
         """Write an event down and tell the observers."""

@@ -136,7 +136,11 @@ def as_parquet(frame: pl.DataFrame) -> bytes:
 
 def printable(frame: pl.DataFrame) -> pl.DataFrame:
     """The same with signs in place of control characters: names in records that others give steer no terminal."""
-    return frame.with_columns(pl.col(pl.String).str.replace_all(r"\p{C}", "�"))
+    return frame.with_columns(
+        column.str.replace_all(r"\p{C}", "�")
+        for column in frame.select(pl.col(pl.String))
+        if column.unique().str.contains(r"\p{C}").any()  # names are few, rows many
+    )
 
 
 def read_frame(path: Path, named: Path | None = None, cure: str = AGAIN) -> pl.DataFrame:

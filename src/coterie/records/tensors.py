@@ -49,13 +49,18 @@ def pieces(tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None
     return files.sealed_pieces([len(text).to_bytes(8, "little") + text, *filter(len, [*found, bytes(small)])], _HEAD)
 
 
+def check_tensors(path: Path) -> None:
+    """Refuse a damaged file, with a ValueError."""
+    with files.opened(path) as whole:
+        files.check(np.memmap(whole, np.uint8, "r").data, _HEAD)
+
+
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of a file and the words about them, checked; ValueError or another of its reader's if damaged.
 
     Tensors are copies, because sums over some that lie askew in a file may differ in their last bits.
     """
-    with files.opened(path) as whole:
-        files.check(np.memmap(whole, np.uint8, "r").data, _HEAD)
+    check_tensors(path)
     with safe_open(path, "pt") as file:
         about: dict[str, str] = dict(file.metadata() or {})
         tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118

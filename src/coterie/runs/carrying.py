@@ -113,7 +113,7 @@ def _executor(order: Commission, logs: Path) -> tuple[Any, int]:
     try:
         import submitit
     except ImportError:
-        raise ConfigError("no submitit here", cure='pip install "coterie[cluster]".') from None
+        raise ConfigError("no submitit here", cure='pip install "coterie[slurm]".') from None
     settings = {"timeout_min": DAY, "cpus_per_task": 1, **order.cluster_settings}
     try:
         executor = submitit.AutoExecutor(folder=logs, cluster=order.cluster)

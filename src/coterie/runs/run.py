@@ -1,6 +1,8 @@
 """A run in hand: its records, its table and curves, and the models that its nodes have trained."""
 
+import io
 from collections.abc import Mapping
+from html import escape
 from pathlib import Path
 
 import polars as pl
@@ -13,7 +15,7 @@ from coterie.parts import unknown
 from coterie.records.models import NodeModels
 from coterie.report.curves import accuracy_figure
 from coterie.report.statistics import summary
-from coterie.report.tables import to_markdown
+from coterie.report.tables import cells, headers, notes, title, to_markdown
 
 Jobs = Mapping[tuple[str, int], NodeModels]
 
@@ -66,6 +68,22 @@ class Run:
         where = "" if self.folder is None else f" in {self.folder}"
         return f"Run of {jobs} jobs{where}, {self.records['round'].max()!r} rounds"
 
-    def _repr_markdown_(self) -> str:
-        """What a notebook shows."""
-        return to_markdown(self.table())
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """What a notebook shows: the table and the curves, or the table in words where there are no pictures."""
+        picture = io.StringIO()
+        self.plot().savefig(picture, format="svg")
+        curves = picture.getvalue()[picture.getvalue().index("<svg") :]
+        return {
+            "text/html": f"{_html(self.table())}\n{curves}",
+            "text/markdown": to_markdown(self.table()),
+            "text/plain": repr(self),
+        }
+
+
+def _html(table: pl.DataFrame) -> str:
+    """The table of a run as HTML."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in headers(table))
+    rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in cells(table))
+    said = "".join(f"<p>{escape(note)}</p>" for note in notes(table))
+    caption = f"<caption>{escape(title(table))}</caption>"
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{said}"

@@ -148,8 +148,9 @@ class _Runner:
                 self._waiting(f"preparing {method}, seed {seed}")
                 try:
                     job = self.built[method, seed] = build(self.methods[method], samples, seed)
-                    needs.append(session.need(job))
-                    needs[-1].check(method)
+                    if need := session.need(job):
+                        needs.append(need)
+                        need.check(method)
                     alike = session.choose(job, times=sum(m == method for m, _ in left))
                 except ConfigError:
                     raise

@@ -44,6 +44,10 @@ export function humane(value) {
   return `${whole ? value : value.toFixed(Math.abs(value) < 10 ? 2 : 1)}${at ? " " : ""}${units[at]}`;
 }
 
+export function bytes(value) {
+  return value === null || value === undefined ? "—" : `${humane(value)}${value >= 1000 ? "" : " "}B`;
+}
+
 export function span(seconds) {
   if (seconds === null || seconds === undefined) return "—";
   if (seconds < 0) seconds = 0;

@@ -3,6 +3,7 @@ import { h, ink, number, ramp, colour } from "./dom.js";
 import { Forces, grid, ring } from "./layouts.js";
 
 const LEVELS = 48;
+const ROUGH = 2000; // links that are drawn of more, while the picture moves
 
 export class NetworkView {
   constructor({ chosen, hovered }) {
@@ -49,6 +50,7 @@ export class NetworkView {
     const end = performance.now() + 24;
     do forces.step(); while (!forces.settled && performance.now() < end);
     this.positions = forces.places();
+    this.rough = !forces.settled && this.links.sources.length > ROUGH;
     this.draw();
     if (!forces.settled) requestAnimationFrame(() => this.#settle(forces));
   }
@@ -78,6 +80,14 @@ export class NetworkView {
     return { width, height, scale, cx: width / 2 + this.view.x, cy: height / 2 + this.view.y };
   }
 
+  // While it is moved, some of many links stand for all; the rest follows when it rests.
+  #move() {
+    this.rough = this.links.sources.length > ROUGH;
+    this.pending ??= requestAnimationFrame(() => { this.pending = null; this.draw(); });
+    clearTimeout(this.resting);
+    this.resting = setTimeout(() => { this.rough = false; this.draw(); }, 160);
+  }
+
   draw() {
     const { width, height, scale, cx, cy } = this.#frame();
     if (!width || !this.job) return;
@@ -100,7 +110,7 @@ export class NetworkView {
     const fade = Math.min(Math.max(6 / Math.sqrt(sources.length + 1), 0.12), 0.6);
     const groups = new Map();
     const near = this.selected ?? this.hover;
-    for (let e = 0; e < sources.length; e++) {
+    for (let e = 0; e < sources.length; e += this.rough ? Math.ceil(sources.length / ROUGH) : 1) {
       const own = near !== null && (sources[e] === near || targets[e] === near);
       const level = own ? 9 : flows ? Math.round(4 * (flows[e] ?? 0)) : 2;
       if (!groups.has(level)) groups.set(level, []);
@@ -112,7 +122,11 @@ export class NetworkView {
       pen.lineWidth = level === 9 ? 1.8 : flows ? 0.5 + level * 0.55 : 1;
       pen.strokeStyle = level === 9 ? ink("accent") : ink("link");
       pen.beginPath();
-      for (const e of list) { pen.moveTo(...this.points[sources[e]]); pen.lineTo(...this.points[targets[e]]); }
+      for (const e of list) {
+        const from = this.points[sources[e]], to = this.points[targets[e]];
+        pen.moveTo(from[0], from[1]);
+        pen.lineTo(to[0], to[1]);
+      }
       pen.stroke();
     }
     if (this.job.directed && sources.length < 3000) this.#drawHeads(pen);
@@ -154,7 +168,7 @@ export class NetworkView {
     }
     const many = this.points.length > 2500;
     pen.strokeStyle = ink("paper");
-    pen.lineWidth = many ? 0.4 : 1.2;
+    pen.lineWidth = 1.2;
     for (const [shown, list] of groups) {
       pen.fillStyle = shown;
       pen.beginPath();
@@ -164,7 +178,7 @@ export class NetworkView {
         pen.arc(x, y, this.radii[i], 0, 7);
       }
       pen.fill();
-      pen.stroke();
+      if (!many && !this.rough) pen.stroke();
     }
     this.#drawMarks(pen);
   }
@@ -196,7 +210,9 @@ export class NetworkView {
       const light = !this.kinds && (this.values[i] ?? 0) > this.domain?.[0] + 0.6 * (this.domain?.[1] - this.domain?.[0]);
       pen.font = `${Math.min(this.radii[i] * 0.95, 13)}px system-ui`;
       pen.fillStyle = this.values[i] === null || this.values[i] === undefined ? ink("soft") : light ? "#111" : "#fff";
-      pen.fillText(String(i), ...this.points[i]);
+      const [x, y] = this.points[i], named = Array.isArray(this.job.names) && this.job.names[i];
+      if (named) pen.fillStyle = ink("ink");
+      pen.fillText(named ? named.slice(0, 24) : String(i), x, named ? y + this.radii[i] + 11 : y);
     }
   }
 
@@ -225,7 +241,7 @@ export class NetworkView {
       if (from) {
         const [dx, dy] = [x - from.start[0], y - from.start[1]];
         moved ||= Math.hypot(dx, dy) > 4;
-        if (moved) { this.view.x = from.x + dx; this.view.y = from.y + dy; this.draw(); }
+        if (moved) { this.view.x = from.x + dx; this.view.y = from.y + dy; this.#move(); }
         return;
       }
       const found = this.at(x, y);
@@ -242,7 +258,7 @@ export class NetworkView {
       const [x, y] = spot(event), { cx, cy } = this.#frame();
       const by = Math.min(Math.max(this.view.zoom * Math.exp(-event.deltaY / 400), 0.5), 40) / this.view.zoom;
       this.view = { x: this.view.x + (x - cx) * (1 - by), y: this.view.y + (y - cy) * (1 - by), zoom: this.view.zoom * by };
-      this.draw();
+      this.#move();
     }, { passive: false });
     this.canvas.addEventListener("dblclick", () => { this.view = { x: 0, y: 0, zoom: 1 }; this.draw(); });
   }

@@ -1,5 +1,5 @@
 // Real peers: each with what it knows of its neighbours, and all of them as one network.
-import { called, colour, fill, h, humane, number, select, span } from "./dom.js";
+import { bytes, called, colour, fill, h, number, select, span } from "./dom.js";
 import { Chart, lines } from "./charts.js";
 import { NetworkView } from "./network.js";
 import { facts, table } from "./tables.js";
@@ -90,7 +90,7 @@ export class Peers {
     return h("div", { class: "panel" }, head, facts([
       ["doing", status.state], ["round", `${status.round} of ${status.rounds}`], [status.metric, number(status.score)],
       ["a round takes", span(status.round_seconds)], ["waits at most", span(status.deadline_seconds)],
-      ["sent", `${humane(status.sent_bytes)}B`], ["received", `${humane(status.received_bytes)}B`], ["checkpoints", number(status.checkpoints)],
+      ["sent", bytes(status.sent_bytes)], ["received", bytes(status.received_bytes)], ["checkpoints", number(status.checkpoints)],
     ]), status.errors.slice(-3).map((error) => h("p", { class: "note warn" }, error.text)));
   }
 
@@ -101,7 +101,7 @@ export class Peers {
       status ? table({
         headers: ["neighbour", "alive", "round", "lag", "last heard", "sent", "received", "deadlines missed", "refused", "trouble"],
         rows: Object.values(status.neighbours).map((seen) => [seen.name, seen.alive ? "yes" : "no", number(seen.round), number(seen.lag), ago(seen),
-          `${humane(seen.sent_bytes)}B`, `${humane(seen.received_bytes)}B`, number(seen.missed), refused(seen) || "—", seen.last_error || seen.last_refusal || "—"]),
+          bytes(seen.sent_bytes), bytes(seen.received_bytes), number(seen.missed), refused(seen) || "—", seen.last_error || seen.last_refusal || "—"]),
       }) : null,
       marks.length ? h("ul", { class: "happened" }, marks.toReversed().map((mark) => h("li", {}, h("b", {}, `round ${mark.round}`), h("span", {}, mark.text)))) : null);
   }

@@ -1,5 +1,5 @@
 // The views beside the network: curves, results, data, and how it was set up.
-import { called, colour, fill, h, humane, number, select, span } from "./dom.js";
+import { bytes, called, colour, fill, h, humane, number, select, span } from "./dom.js";
 import { asCsv, bars, boxes, bubbles, Chart, lines } from "./charts.js";
 import { facts, table } from "./tables.js";
 
@@ -97,7 +97,7 @@ export class Results {
     return table({
       title: "All nodes together, mean over seeds",
       headers: ["method", "sent", "mini-batches", "operations", "training", "merging", "measuring", "by the clock"],
-      rows: costs.map((row) => [row.method, `${humane(row.sent_bytes)}${row.sent_bytes >= 1000 ? "" : " "}B`, humane(row.batches), humane(row.flops), span(row.train_seconds), span(row.merge_seconds), span(row.evaluate_seconds), span(wall(row.method))]),
+      rows: costs.map((row) => [row.method, bytes(row.sent_bytes), humane(row.batches), humane(row.flops), span(row.train_seconds), span(row.merge_seconds), span(row.evaluate_seconds), span(wall(row.method))]),
     });
   }
 }

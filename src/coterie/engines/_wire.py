@@ -1,0 +1,99 @@
+"""Rows between the workers of one simulation: torch.distributed moves them, by gloo, whatever device they lie on."""
+
+import contextlib
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+_stores: Any = dist  # which does not say that it exports them
+PrefixStore, TCPStore = _stores.PrefixStore, _stores.TCPStore
+PATIENCE = timedelta(hours=12)
+"""Nobody gives up before the one who looks after all workers does."""
+
+
+class WireError(Exception):
+    """Another worker is not there any more."""
+
+
+@dataclass
+class Coming:
+    """Tensors that are on their way here."""
+
+    tensors: list[Tensor]
+    works: list[dist.Work]
+
+    def wait(self) -> list[Tensor]:
+        """The tensors, once all are there."""
+        for work in self.works:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                raise WireError(str(error)) from None
+        self.works.clear()
+        return self.tensors
+
+
+class Wire:
+    """A worker's end: what is sent is copied at once, so its rows may change while it is still under way."""
+
+    def __init__(self, host: str, port: int, worker: int, count: int, name: str, device: str) -> None:
+        self.worker, self.count, self.device = worker, count, torch.device(device)
+        self.sent_bytes = 0
+        self._going: list[tuple[dist.Work, Tensor]] = []
+        if count > 1:
+            store = PrefixStore(name, TCPStore(host, port, is_master=False, timeout=timedelta(minutes=5)))
+            dist.init_process_group("gloo", store=store, rank=worker, world_size=count, timeout=PATIENCE)
+
+    def send(self, peer: int, tensor: Tensor) -> None:
+        """Begin to send a tensor."""
+        kept = tensor.detach().contiguous().cpu()
+        if not kept.numel():
+            return
+        try:
+            work = dist.isend(kept, peer)
+        except RuntimeError as error:
+            raise WireError(str(error)) from None
+        assert work is not None
+        self.sent_bytes += kept.numel() * kept.element_size()
+        self._going.append((work, kept))
+
+    def receive(self, peer: int, shape: tuple[int, int], dtype: torch.dtype) -> Coming:
+        """Begin to receive a tensor."""
+        here = torch.empty(shape, dtype=dtype, pin_memory=self.device.type == "cuda")
+        if not here.numel():
+            return Coming([here], [])
+        try:
+            work = dist.irecv(here, peer)
+        except RuntimeError as error:
+            raise WireError(str(error)) from None
+        assert work is not None
+        return Coming([here], [work])
+
+    def sent(self) -> None:
+        """Wait until all that is under way from here has left."""
+        for work, _ in self._going:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                raise WireError(str(error)) from None
+        self._going.clear()
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum of everyone's tensor, who all must call this."""
+        total = tensor.detach().cpu().contiguous()
+        if self.count > 1:
+            try:
+                dist.all_reduce(total)
+            except RuntimeError as error:
+                raise WireError(str(error)) from None
+        return total.to(self.device)
+
+    def close(self) -> None:
+        """Part from the others."""
+        if self.count > 1 and dist.is_initialized():
+            with contextlib.suppress(RuntimeError):
+                dist.destroy_process_group()

@@ -1,0 +1,196 @@
+"""Simulations over workers that share no memory: plans, placement, checkpoints in shards, lost workers."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from coterie import processes, records
+from coterie.app.cli import main
+from coterie.engines import CheckpointClock
+from coterie.engines.cluster import Cluster, ClusterSession
+from coterie.errors import ConfigError, RunError
+from coterie.runs import runner
+from driving import agree, drive, session
+from small import At, Noted, assert_close, happened, interrupted, small
+
+TWO = {"name": "cluster", "workers": 2, "by": "processes", "mode": "loop"}
+
+
+class TestPlans:
+    @pytest.mark.parametrize(
+        ("engine", "topology", "plan"),
+        [("cluster", "star", "sums"), ("three", "complete", "transpose"), ("cluster", "ring", "halo")],
+    )
+    @pytest.mark.parametrize("rule", ["decavg", "cfa"])
+    def test_the_cheapest_is_taken_and_changes_no_number(
+        self, engine: str, topology: str, plan: str, rule: str
+    ) -> None:
+        found = drive(engine, rule=rule, topology=topology)
+        running = session(engine)
+        assert isinstance(running, ClusterSession)
+        told = running.told()
+        assert told["plan"] == plan
+        assert told["rows"][plan] == min(told["rows"].values())
+        agree(found, drive("memory", rule=rule, topology=topology))
+
+    @pytest.mark.parametrize(
+        ("rule", "topology"), [("median", "star"), ("dechw", "star"), ("cfa_ge", "star"), ("decdiff", "complete")]
+    )
+    def test_rules_that_need_more_than_a_sum_get_it(self, rule: str, topology: str) -> None:
+        agree(drive("three", rule=rule, topology=topology), drive("memory", rule=rule, topology=topology))
+
+    def test_float_buffers_are_averaged_in_sums_too(self) -> None:
+        settings = {"topology": "star", "model": {"name": "cnn", "channels": [4], "norm": "batch"}, "batch_size": 8}
+        agree(drive("cluster", **settings), drive("memory", **settings))
+
+    @pytest.mark.parametrize("topology", ["star", "ring"])
+    def test_bytes_on_the_wire_are_the_plans(self, topology: str) -> None:
+        running = session("cluster")
+        assert isinstance(running, ClusterSession)
+        drive("cluster", topology=topology, rounds=1)
+        before = running.models.planner.bytes
+        running.told()
+        running.round(2, False)
+        planned, told = running.models.planner.bytes - before, running.told()
+        assert told["wire_bytes"] == planned > 0
+        row = 4 * running.models.layouts[0].size
+        assert planned == row * told["rows"][told["plan"]]
+
+
+class TestCheckpoints:
+    def test_another_number_of_workers_goes_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        settings = {"engine": {**TWO, "workers": 0}, "keep_optimiser": True}
+        monkeypatch.setattr(processes, "cores_here", lambda: 2)
+        checkpoint = interrupted(small(**settings), tmp_path / "x")
+        assert len(list(checkpoint.glob("shard-*"))) == 2
+        monkeypatch.setattr(processes, "cores_here", lambda: 3)
+        again = runner.resume(tmp_path / "x")
+        straight = small(keep_optimiser=True).run()
+        assert_close(again.records, straight.records)
+        models, wanted = again.models(), straight.models()
+        for node, model in models.items():
+            torch.testing.assert_assert_close(model.row, wanted[node].row, rtol=1e-4, atol=1e-4)
+
+    def test_a_damaged_shard_is_noticed(self, tmp_path: Path) -> None:
+        checkpoint = interrupted(small(engine=TWO), tmp_path / "x")
+        shard = checkpoint / "shard-00001.safetensors"
+        content = bytearray(shard.read_bytes())
+        content[-3] ^= 1
+        shard.write_bytes(content)
+        with pytest.raises(RunError, match="damaged"):
+            runner.resume(tmp_path / "x")
+
+
+class TestLosses:
+    @pytest.mark.parametrize("kept", [True, False])
+    def test_a_killed_worker_costs_no_record(self, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(CheckpointClock, "due", lambda self: True)
+        noted, killed, before = Noted(), list[int](), {p.pid for p in multiprocessing.active_children()}
+
+        def kill() -> None:
+            if not killed:
+                killed.append([p.pid for p in multiprocessing.active_children() if p.pid not in before][-1])
+                os.kill(killed[0], signal.SIGKILL)
+
+        out = tmp_path / "x" if kept else None
+        found = runner.run(small(engine=TWO), out, [At(3, kill), noted]).records
+        assert_close(found, small().run().records)
+        said = [e["text"] for e in noted.named("warning") if "lost" in e["text"]]
+        assert len(said) == 1
+        assert "going on from round" in said[0]
+        if out:
+            rounds = [data["round"] for name, data in happened(out) if name == "round"]
+            assert rounds == [1, 2, 3, 4, 5, 6]
+
+    def test_a_worker_that_dies_again_and_again_ends_the_run(self, tmp_path: Path) -> None:
+        (tmp_path / "mine.py").write_text(
+            "import os\nfrom dataclasses import dataclass\nfrom coterie.contract import Rule\n\n\n"
+            "@dataclass(frozen=True)\nclass Deadly(Rule):\n    def merge(self, me, params, state, inbox):\n"
+            "        os.kill(os.getpid(), 9)\n        return params, state\n"
+        )
+        with pytest.raises(RunError, match=r"worker \d on .* was lost while merging at .* time in a row"):
+            small(engine=TWO, rule=f"{tmp_path / 'mine.py'}:Deadly").run()
+
+    def test_out_of_memory_says_where_and_what_to_do(self, tmp_path: Path) -> None:
+        (tmp_path / "mine.py").write_text(
+            "from dataclasses import dataclass\nfrom coterie.contract import Rule\n\n\n"
+            "@dataclass(frozen=True)\nclass Greedy(Rule):\n    def merge(self, me, params, state, inbox):\n"
+            "        return params.new_empty(2**55), state\n"
+        )
+        with pytest.raises(RunError, match=r"worker \d on .* is out of memory, merging at .*fewer workers"):
+            small(engine=TWO, rule=f"{tmp_path / 'mine.py'}:Greedy").run()
+
+
+class TestWords:
+    def test_where_nodes_are_is_told_and_recorded(self, tmp_path: Path) -> None:
+        noted = Noted()
+        runner.run(small(engine=TWO, rounds=1), tmp_path / "x", [noted])
+        said = " ".join(e["text"] for e in noted.named("warning"))
+        assert "2 workers on 1 machine" in said
+        assert "nodes placed by metis: 2 of 6 links" in said
+        (plan,) = records.environment(tmp_path / "x")["jobs"].values()
+        assert plan["placement"] == {"by": "metis", "cut": 2, "links": 6}
+        (exchange,) = [data for name, data in happened(tmp_path / "x") if name == "exchange"]
+        assert exchange["plan"] == "halo"
+        assert len(exchange["workers"]) == 2
+
+    def test_a_model_that_cannot_fit_is_refused_before_anything_starts(self) -> None:
+        with pytest.raises(ConfigError, match=r"do not fit into the memory of .*: expected up to 9.5 kB, got \d+ kB"):
+            small(engine={**TWO, "memory": 1e-5}).run()
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--engine.by", "processes", "--engine.workers", "7"], "more workers than nodes: expected up to 6, got 7"),
+        (["--engine.by", "torchrun"], "was not started by torchrun"),
+        (["--engine.address", "127.0.0.1:9"], "there is no Ray at 127.0.0.1:9"),
+        (["--engine.address", "nowhere"], "no address of a Ray cluster"),
+        (["--engine.workers", "-1"], "at least 0"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    flags: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = [
+        "run",
+        "--rule",
+        "decavg",
+        "--nodes",
+        "6",
+        "--rounds",
+        "1",
+        "--engine",
+        "cluster",
+        "--out",
+        str(tmp_path / "x"),
+    ]
+    assert main([*run, "--dataset", "digits", "--model", "logistic", *flags]) == 2
+    said = capsys.readouterr().err.strip()
+    assert words in said
+    assert "Traceback" not in said
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "x").exists()
+
+
+def test_ray_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"pip install 'coterie\[cluster\]'"):
+        Cluster().open()
+
+
+def test_within_torchrun(tmp_path: Path) -> None:
+    """The same command in each of two processes: one run, whose records are those of the local engine."""
+    (tmp_path / "small.toml").write_text(small(engine={"name": "cluster", "mode": "loop"}, rounds=3).to_toml())
+    run = ["-m", "coterie", "run", str(tmp_path / "small.toml"), "--out", str(tmp_path / "x")]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    subprocess.run([*torchrun, *run], check=True, capture_output=True, timeout=300)
+    assert_close(records.load(tmp_path / "x"), small(rounds=3).run().records)
+    (plan,) = records.environment(tmp_path / "x")["jobs"].values()
+    assert plan["workers"] == 2
