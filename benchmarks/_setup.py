@@ -1,8 +1,11 @@
 """A run on made-up data, ready to be timed, and the bare PyTorch loop it is measured against."""
 
+import multiprocessing
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -118,3 +121,27 @@ def best_of(repeats: int, *runs: Callable[[int], Any]) -> list[float]:
             run(repeat + 1)
             found.append(time.perf_counter() - start)
     return [min(found[1:]) for found in times]
+
+
+def in_turns(
+    repeats: int, clocks: Sequence[Callable[[], float]], ours: Callable[[int], Any], theirs: Callable[[int], Any]
+) -> list[float]:
+    """What one takes by each clock in units of the other, run right after it: medians over the turns but the first."""
+    turns = []
+    for repeat in range(repeats + 1):
+        marks = [[clock() for clock in clocks]]
+        for run in (ours, theirs):
+            run(repeat + 1)
+            marks.append([clock() for clock in clocks])
+        before, between, after = np.array(marks)
+        turns.append((between - before) / (after - between))
+    return [float(x) for x in np.median(turns[1:], axis=0)]
+
+
+def processor_seconds() -> float:
+    """The processor time of this process and of the workers it has started."""
+    used = time.process_time()
+    for child in multiprocessing.active_children():
+        fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+        used += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return used

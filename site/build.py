@@ -145,6 +145,7 @@ def anchored(text: str) -> str:
 def write_pages(pages: Path) -> None:
     """All pages of the site."""
     shutil.copytree(ROOT / "docs", pages)
+    shutil.copy(ROOT / "site" / "index.md", pages)
     for page in pages.rglob("*.md"):
         page.write_text(anchored(page.read_text("utf-8")), "utf-8")
     (pages / "reference").mkdir()

@@ -160,6 +160,8 @@ def find(room: str, name: str) -> Part:
     if ":" in name:
         return _users_own(room, name)
     stem = name.replace("-", "_")
+    if stem not in names(room) and (made := _of_a_file(room, name)):
+        return made
     if stem not in names(room):
         raise unknown(singular(room), name, names(room), f"`coterie list {room}` shows all")
     module = importlib.import_module(f"coterie.{room}.{stem}")
@@ -167,6 +169,15 @@ def find(room: str, name: str) -> Part:
     found = [v for k, v in vars(module).items() if k.replace("_", "").lower() == wanted and callable(v)]
     assert found, f"coterie/{room}/{stem}.py must define {stem} or a class of that name"
     return Part(room, stem, found[0])
+
+
+def _of_a_file(room: str, path: str) -> Part | None:
+    """The part that reads this file, where the files of a room's parts may stand for them."""
+    where = f"coterie.{room}._adapt"
+    if not set("./") & set(path) or path.endswith(".py") or importlib.util.find_spec(where) is None:
+        return None
+    made: Part | None = getattr(importlib.import_module(where), "of_file", lambda path: None)(path)
+    return made
 
 
 def named(thing: Any) -> dict[str, Any]:

@@ -112,11 +112,14 @@ def test_any_rule_where_models_of_any_size_are_taken(rule: str, talk: list[list[
     suffer(talk, limits=Limits(factor=0), rule=rule)
 
 
+OF_NUMBERS = ("squared_error", "absolute_error", "binary_cross_entropy")
+
+
 @pytest.mark.parametrize("objective", names("objectives"))
 @hypothetically(8)
 @given(talk=TALK)
 def test_any_objective(objective: str, talk: list[list[dict[str, Any]]]) -> None:
-    suffer(talk, objective=objective, **(NUMBERS if objective == "squared_error" else {}))
+    suffer(talk, objective=objective, **(NUMBERS if objective in OF_NUMBERS else {}))
 
 
 def told(protocol: str) -> bool:

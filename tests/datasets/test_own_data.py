@@ -258,7 +258,7 @@ def test_the_parts_are_disjoint_complete_and_never_empty(numbers: list[int], sha
         ({"test": 0.0}, ["dataset.test", "got 0.0"]),
         ({"test": 1.0}, ["dataset.test", "got 1.0"]),
         ({"test": float("nan")}, ["dataset.test", "got nan"]),
-        ({"classes": 0}, ["dataset.classes", "got 0"]),
+        ({"classes": -1}, ["dataset.classes", "got -1"]),
     ],
 )
 def test_impossible_settings_of_own_data_are_refused(
@@ -281,7 +281,7 @@ def spoilt(value: float) -> NDArray[Any]:
         ({"other": X}, ["x and y", "none of them"]),
         ({"x": X, "y": Y, "x_test": X}, ["y_test"]),
         ({"x": X, "y": Y[:9]}, ["[20]", "got [9]"]),
-        ({"x": X, "y": Y / 2}, ["whole numbers", "float64"]),
+        ({"x": X, "y": np.where(Y, Y / 2, np.nan)}, ["targets of", "finite numbers"]),
         ({"x": X, "y": Y - 1}, ["0 or more", "-1 in sample 0"]),
         ({"x": X, "y": np.array(["a"] * 20)}, ["whole numbers"]),
         ({"x": X[:, 0], "y": Y}, ["[N, …]", "[20]", "reshape(-1, 1)"]),
@@ -314,7 +314,7 @@ def test_unusable_arrays_say_why(tmp_path: Path, content: dict[str, Any], words:
         ({"a": X[:, 0], "y": [None, *Y[1:]]}, ["column y", "row 0"]),
         ({"a": ["red"] * 20, "y": Y}, ["column a", "expected numbers", "String"]),
         ({"__index_level_0__": np.arange(20), "y": Y}, ["pandas", "index=False"]),
-        ({"a": X[:, 0], "y": Y / 2}, ["whole numbers", "float64"]),
+        ({"a": X[:, 0], "y": spoilt(np.nan)[:, 2]}, ["targets of", "in sample 7"]),
         ({"a": X[:, 0], "y": Y - 3}, ["-3 in sample 0"]),
         ({"a": X[:, 0], "y": Y, "test": Y}, ["column test", "true or false", "Int64"]),
         ({"a": X[:, 0], "y": Y, "test": [None, *[True] * 19]}, ["column test", "row 0"]),
@@ -411,8 +411,10 @@ def test_unusable_folders_of_pictures_say_why(tmp_path: Path) -> None:
 
 def test_what_is_not_there_or_of_no_known_kind_is_said(tmp_path: Path) -> None:
     complaint(DataError, tmp_path, "none.npz", "none.npz", "--data-dir")
-    (tmp_path / "mine.csv").write_text("a,b\n")
-    complaint(DataError, tmp_path, "mine.csv", "mine.csv", ".parquet")
+    (tmp_path / "mine.xls").write_text("a,b\n")
+    complaint(DataError, tmp_path, "mine.xls", "mine.xls", ".parquet", ".csv")
+    (tmp_path / "mine.csv").write_text("a,label\n")
+    complaint(DataError, tmp_path, "mine.csv", "mine.csv is empty", "Add samples")
 
 
 # ---- Files that promise too much

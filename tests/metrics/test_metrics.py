@@ -30,7 +30,9 @@ def suited(name: str) -> tuple[Tensor, Tensor]:
     if name in ("strict", "lenient"):  # answers to two prompts, of three words each
         right = torch.randint(0, 4, (M, N, 2, 3), generator=rng)
         return torch.where(torch.rand(M, N, 1, 1, generator=rng) < 0.5, right, right.flip(1)), right
-    return outputs, torch.randn(M, N, C, generator=rng) if name == "error" else labels
+    if name == "labels_right":
+        return outputs, torch.randint(0, 2, (M, N, C), generator=rng).float()
+    return outputs, torch.randn(M, N, C, generator=rng) if name in ("error", "absolute_error") else labels
 
 
 def judged(name: str, outputs: Tensor, targets: Tensor, real: Tensor | None = None, size: int = 1000, **s: Any) -> Any:
@@ -214,3 +216,11 @@ def test_labelled_leaves_plain_labels_as_they_are() -> None:
     assert torch.equal(scores, outputs)
     assert torch.equal(labels, y)
     assert torch.equal(counts, torch.ones(M, N))
+
+
+def test_numbers_that_are_off_and_labels_that_are_right() -> None:
+    said, true = torch.tensor([[[1.0, -3.0], [2.0, 1.0]]]), torch.tensor([[[0.0, 1.0], [1.0, 1.0]]])
+    assert judged("absolute_error", said, true)[0] == (1 + 4 + 1 + 0) / 4
+    assert judged("labels_right", said, true)[0] == 2 / 4
+    with pytest.raises(ConfigError, match=r"expected an output for each number.*--metrics loss"):
+        judged("labels_right", said, true[..., 0])

@@ -190,7 +190,16 @@ class TestObjectivesOfTheClassesPresent:
             loss(name, Z, Y, labels=torch.empty(0))
 
 
-CLASSES = [name for name in names("objectives") if name != "squared_error"]
+NUMBERS = ("squared_error", "absolute_error", "binary_cross_entropy")
+CLASSES = [name for name in names("objectives") if name not in NUMBERS]
+
+
+def test_numbers_that_are_off_and_labels_that_go_together() -> None:
+    said, true = torch.tensor([[1.0, -3.0], [2.0, 0.0]]), torch.tensor([[0.0, 1.0], [1.0, 1.0]])
+    assert loss("absolute_error", said, true).tolist() == [2.5, 1.0]
+    p = said.sigmoid()
+    expected = -(true * p.log() + (1 - true) * (1 - p).log()).mean(1)
+    torch.testing.assert_close(loss("binary_cross_entropy", said, true), expected)
 
 
 @pytest.mark.parametrize("name", CLASSES)

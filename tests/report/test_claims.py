@@ -3,7 +3,20 @@
 import polars as pl
 import pytest
 
-from coterie.report.claims import FAILS, HOLDS, OPEN, Claim, Side, claims_sheet, verdict, verdicts_sheet
+from coterie.report.claims import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    Claim,
+    Side,
+    agreement_sheet,
+    claims_sheet,
+    rank_agreement,
+    rivals,
+    verdict,
+    verdicts_sheet,
+)
+from coterie.report.plateaus import plateau_claims
 from coterie.report.tables import UNKNOWN
 
 
@@ -64,3 +77,33 @@ def test_a_sheet_says_difference_and_verdict_for_each_window() -> None:
     brief = verdicts_sheet("t", [*claims, claims[0]._replace(where="everywhere")])
     assert brief.headings == ["claim", HOLDS, FAILS, OPEN]
     assert brief.rows == [["it is better", "here; everywhere", "there", ""], ["nobody is better", "", "", ""]]
+
+
+def test_kendalls_tau_is_one_in_the_papers_order_and_minus_one_in_its_reverse() -> None:
+    rows = [
+        {"method": m, "seed": seed, "round": 1, "node": 0, "test_accuracy": a + seed / 100}
+        for seed in range(3)
+        for m, a in (("a", 0.5), ("b", 0.6), ("c", 0.7))
+    ]
+    frame = pl.DataFrame(rows)
+    assert rank_agreement(frame, {"a": 1.0, "b": 2.0, "c": 3.0}) == pytest.approx([1.0] * 3)
+    assert rank_agreement(frame, {"a": 3.0, "b": 2.0, "c": 1.0}) == pytest.approx([-1.0] * 3)
+    assert rank_agreement(frame, {"a": 1.0, "b": 3.0, "c": 2.0}) == pytest.approx([1 / 3] * 3)
+    (row,) = agreement_sheet("τ", {"here": frame}, {"here": {"a": 3.0, "b": 2.0, "c": 1.0, "d": 9.0}}).rows
+    assert row[1] == "3"
+    assert row[2].startswith("-1.000")
+
+
+def test_who_a_method_is_compared_with() -> None:
+    paper = {"isolation": 0.1, "a": 0.2, "b": 0.3, "c": 0.4}
+    assert rivals("c", paper, ("isolation",)) == ["isolation", "b"]
+    assert rivals("a", paper, ("isolation",)) == ["isolation"]
+
+
+def test_claims_about_plateaus_are_judged_seed_by_seed() -> None:
+    times = {"he": [[8.0, 8.1, 7.9], [16.0, 16.4, 15.7]], "gain": [[4.0, 4.1, 3.9], [4.0, 4.0, 3.9]]}
+    rows = plateau_claims([8, 16], times, {8: 40, 16: 40}).rows
+    assert rows[0][1].startswith("1.0")
+    assert [row[2] for row in rows] == [HOLDS] * 4
+    stays = {"he": times["gain"], "gain": [[float("nan")] * 3] * 2}
+    assert [row[2] for row in plateau_claims([8, 16], stays, {8: 40, 16: 40}).rows][2:] == [FAILS, FAILS]

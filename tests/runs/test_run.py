@@ -7,7 +7,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from coterie import Run
+import coterie
 from coterie.app.cli import main
 from coterie.errors import ConfigError, RunError
 from coterie.runs import runner
@@ -32,7 +32,7 @@ def test_models_come_out_as_they_were_measured(engine: object, tmp_path: Path) -
     for node, models in run.models().items():
         assert accuracy(models.module()) == pytest.approx(last["merged_accuracy"][node], abs=1e-6)
     assert [len(run.models()[node].tensors()) for node in range(4)] == [4, 2, 4, 2]
-    assert Run.open(tmp_path / "x").models().keys() == {0, 1, 2, 3}
+    assert coterie.open(tmp_path / "x").models().keys() == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("engine", [{"name": "local", "workers": 1, "mode": "loop"}, "memory", {"name": "peer"}])
@@ -58,7 +58,7 @@ def test_models_are_there_without_a_folder() -> None:
     run = small(seeds="0-1", rounds=1).run()
     one, other = (run.model("decavg", seed, 2) for seed in (0, 1))
     assert accuracy(one) != accuracy(other)
-    assert repr(run) == "Run of 2 jobs, 1 rounds"
+    assert repr(run) == "Run of 2 jobs, 1 round"
 
 
 def test_a_run_shows_its_table_and_curves() -> None:
@@ -95,7 +95,7 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path, capsys: pytest.CaptureF
         run.model("decavg", 0, 2, peak=True)
     small(rounds=1, keep_models=False).run(tmp_path / "none")
     with pytest.raises(RunError, match="keep_models"):
-        Run.open(tmp_path / "none").models()
+        coterie.open(tmp_path / "none").models()
     with pytest.raises(runner.Interrupted):
         small().run(tmp_path / "half", [At(3, interrupt)])
     assert main(["export", str(tmp_path / "half"), "m.safetensors"]) == 2

@@ -45,9 +45,9 @@ SHOWN: dict[str, tuple[str, ...]] = {
 }
 """Some of each: all would take minutes."""
 ALSO = {
-    "decdiff": ("figure 5", "figure bytes"),
+    "decdiff": ("table claims", "figure 5", "figure bytes"),
     "dfml": ("figure 10",),
-    "dechw": ("figure 1", "figure 4", "figure 6", "figure 7", "figure 9"),
+    "dechw": ("table claims", "figure 1", "figure 4", "figure 6", "figure 7", "figure 9"),
 }
 
 

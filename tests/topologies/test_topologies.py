@@ -10,10 +10,13 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from coterie.app.cli import main
+from coterie.config.layers import layered
 from coterie.errors import GraphError
 from coterie.network.graph import Graph, draw
 from coterie.parts import find, names
 from coterie.randomness import generator
+from coterie.runs.experiment import Experiment
 
 RANDOM = ("er", "ba", "ws", "regular", "sbm", "powerlaw")
 ALONE = ("er", "complete", "ring", "line", "star", "grid", "torus", "cliques", "exponential")  # make sense for one node
@@ -279,3 +282,19 @@ def test_impossible_settings_say_what_was_expected(name: str, nodes: int, settin
     with pytest.raises(GraphError, match=r"expected .*, got ") as caught:
         make(name, nodes, **settings)
     assert "\n" not in str(caught.value)
+
+
+def test_the_path_of_a_file_is_a_topology(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the command line, in a file and in Python; the number of nodes is the network's, unless it is said."""
+    file = tmp_path / "g.edgelist"
+    file.write_text("# a square\n0,1\n1 2\n2 3 1.0\n3 0\n")
+    assert main(["graph", str(file)]) == 0
+    assert "nodes                 4" in capsys.readouterr().out
+    assert Experiment(topology=str(file)).nodes == 4
+    assert layered(None, {"topology": {"name": str(file)}, "rule": "decavg"}).nodes == 4  # a default has 20
+    (method,) = Experiment(topology={"name": str(file), "directed": True}).resolved.values()
+    assert method.topology["path"] == str(file)  # type: ignore[index]
+    assert main(["graph", str(tmp_path / "none.edgelist")]) == 2
+    assert "Check topology.path" in capsys.readouterr().err
+    assert main(["run", "--topology", str(file), "--nodes", "5", "--rule", "decavg", "--out", str(tmp_path / "x")]) == 2
+    assert "Set nodes to 4" in capsys.readouterr().err

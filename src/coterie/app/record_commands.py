@@ -75,9 +75,9 @@ def export(
             files.write(Path(file), kept.write_csv().encode())
         print_paths({"records": file})
         return 0
-    from coterie.runs.run import Run
+    from coterie.runs.runner import open_run
 
-    model = Run.open(folder).models(method, seed)[node]
+    model = open_run(folder).models(method, seed)[node]
     said = (model.peak if peak else model).export(Path(file), build)
     print_paths({"model": file, "is": said["model"], "of": f"{said['method']}, seed {said['seed']}, node {node}"})
     return 0

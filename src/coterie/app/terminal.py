@@ -27,10 +27,10 @@ class _Careful(Console):
             yield Segment(text if control else CONTROLS.sub("�", text), style, control)
 
 
-def console() -> Console:
+def console(stderr: bool = False) -> Console:
     """The console: a terminal as wide as it is, a file or a pipe with 100 columns. What was waited for is there."""
     waiting.over()
-    made = _Careful(highlight=False, markup=False, stderr=bool(formats.asked))
+    made = _Careful(highlight=False, markup=False, stderr=stderr or bool(formats.asked))
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = 100
     return made

@@ -33,7 +33,7 @@ def graph_command(tokens: list[str], help: str) -> tuple[Callable[..., int], lis
 
         settings = flags.settings(known, given, {})
         seed, picture = flags.whole("seed", settings.pop("seed", 0)), _picture(settings.pop("draw", None))
-        guesses, number = settings.pop("estimates", False), flags.whole("round", settings.pop("round", 1))
+        estimates, number = settings.pop("estimates", False), flags.whole("round", settings.pop("round", 1))
         topology = {"name": family, **settings.pop("topology", {})}
         (experiment,) = Configuration(**settings, topology=topology).resolved.values()
         if number < 1:
@@ -41,12 +41,12 @@ def graph_command(tokens: list[str], help: str) -> tuple[Callable[..., int], lis
         drawn = network(experiment, seed).graph(number)
         own_weight = own_weights(drawn, mixing(experiment))
         facts: dict[str, Any] = dict(describe(drawn, own=own_weight))
-        if guesses:
-            from coterie.runs.gain_table import guesses_of
+        if estimates:
+            from coterie.runs.gain_table import gain_table
 
             if mixing(experiment) == "metropolis":
                 raise CoterieError("with metropolis weights the gain is √n", cure="There is nothing to estimate but n.")
-            facts |= guesses_of(drawn, family_of(experiment), seed)
+            facts |= gain_table(drawn, family_of(experiment), seed)
         print_facts(facts)
         if picture:
             draw_graph(drawn, picture, own_weight)

@@ -152,7 +152,7 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
         faults=e.faults(seed),
         gains=np.ones(len(train)),
         test=np.sort(some),
-        measures=e.measures,
+        measures=tuple(e.measures),
         notes=notes,
     )
     if job.roster.nodes > 1:  # one alone has all data, or is a peer that will meet others

@@ -168,12 +168,12 @@ class Configuration(BaseModel):
         default="log", description="rounds to evaluate: log, every k-th, or a list"
     )
     test_share: float = Field(default=1.0, gt=0, le=1, description="share of the test set that evaluations use")
-    metrics: Annotated[tuple[given.Metric, ...], BeforeValidator(_listed)] = Field(
+    metrics: Annotated[given.Metrics, BeforeValidator(_listed)] = Field(
         default=tuple(m.name for m in METRICS),
         min_length=1,
         description="by what models are judged, the first also after the merge (`coterie list metrics`)",
     )
-    measures: Annotated[tuple[str, ...], BeforeValidator(_kinds)] = Field(
+    measures: Annotated[given.Measures, BeforeValidator(_kinds)] = Field(
         default=(), description=f"more to measure in evaluated rounds: {', '.join(KINDS)}"
     )
     engine: given.Engine = Field(default="local", description="where the nodes live")
@@ -186,7 +186,7 @@ class Configuration(BaseModel):
 
         def __init__(self, **settings: Any) -> None:
             said = canonical(settings)
-            if "nodes" not in said and (count := _nodes_of(said.get("topology"))):
+            if "nodes" not in said and (count := nodes_of(said.get("topology"))):
                 said["nodes"] = count
             try:
                 super().__init__(**said)
@@ -331,7 +331,7 @@ class Method(Configuration):
             raise ConfigError("early_stopping looks at the loss after each epoch", expected=wanted, got=came, cure=cure)
 
 
-def _nodes_of(topology: Any) -> int | None:
+def nodes_of(topology: Any) -> int | None:
     """How many nodes a network has that is in hand or in a file."""
     known = topology is not None and "name" in as_table(topology)
     return as_topology(choice("topology", resolve("topology", topology)).make()).size if known else None

@@ -43,8 +43,11 @@ if TYPE_CHECKING:
     Protocol = Slot | protocols.Protocol | type[protocols.Protocol]
     Engine = Slot | Any
     Metric = Slot | type[metrics.Metric] | Callable[..., Tensor]
+    Metrics = Sequence[Metric]
+    Measures = Sequence[str]
     Seeds = tuple[int, ...] | Any
     Methods = dict[str, dict[str, Any]] | Any
 else:
     Dataset = Model = Topology = Partition = Rule = Objective = Initialiser = Optimiser = Protocol = Engine = Slot
-    Metric, Models, Methods, Seeds = Slot, list[Slot], dict[str, dict[str, Any]], tuple[NonNegativeInt, ...]
+    Models, Metrics, Measures = list[Slot], tuple[Slot, ...], tuple[str, ...]
+    Methods, Seeds = dict[str, dict[str, Any]], tuple[NonNegativeInt, ...]

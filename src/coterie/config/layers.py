@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie import methods as presets
-from coterie.config.configuration import DEFAULT, Configuration, by_name, layers_of, merge, read
+from coterie.config.configuration import DEFAULT, Configuration, by_name, layers_of, merge, nodes_of, read
 from coterie.config.slots import SLOTS, as_table
 from coterie.errors import ConfigError
 
@@ -26,6 +26,8 @@ def layered(file: Path | None, flags: Mapping[str, Any], sweeps: bool = False) -
     tables = {slot: t for slot, t in flags.items() if slot in common and isinstance(t, Mapping)}
     over = {slot: t for slot, t in tables.items() if slot == "topology" or "name" not in t}
     settings = merge(base, {key: value for key, value in flags.items() if key not in over})
+    if "nodes" not in flags and (count := nodes_of(flags.get("topology"))):
+        settings["nodes"] = count  # a network that is named says it, whatever the file had for another
     if over:
         settings["methods"] = {name: merge(own, over) for name, own in by_name(methods).items()}
     said = flags.get("rounds", None if file is None else base.get("rounds"))

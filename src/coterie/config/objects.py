@@ -4,25 +4,20 @@ What can be imported by others is named by module; anything else, such as a clas
 this process under a name that tells what it says: its text, its numbers.
 """
 
-import contextlib
 import functools
 import hashlib
 import inspect
 import pickle
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
-import numpy as np
-
 from coterie import parts
+from coterie.config import sources
 from coterie.config.slots import SLOTS
+from coterie.config.sources import PLAIN
 from coterie.errors import ConfigError
-
-PLAIN = (str, int, float, bool, type(None))
 
 
 def tables(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,7 +68,9 @@ def _own(room: str, thing: Any) -> dict[str, Any]:
         made = parts.named(thing)
         inner = {key: _inside(getattr(thing, key)) for key in made if key != "name"}
         return {"name": _name(room, type(thing)), **inner}
-    return {"name": _held(room, thing, type(thing).__name__, _text(type(thing)) + _fingerprint(thing))}
+    return {
+        "name": _held(room, thing, type(thing).__name__, sources.identity(type(thing)) + sources.fingerprint(thing))
+    }
 
 
 def _of_base(room: str, kind: type) -> bool:
@@ -87,7 +84,7 @@ def _name(room: str, thing: Any) -> str:
     if ":" not in made:
         return made
     if not _can_be_imported(thing):
-        return _held(room, thing, thing.__name__, _text(thing) + _closure(thing))
+        return _held(room, thing, thing.__name__, sources.identity(thing) + sources.closure(thing))
     if thing.__module__.startswith("coterie_user_"):
         return f"{Path(str(sys.modules[thing.__module__].__file__)).resolve()}:{thing.__name__}"
     return made
@@ -105,46 +102,6 @@ def _held(room: str, thing: Any, called: str, text: str) -> str:
     parts.hold(name, thing)
     parts.find(room, name)  # refused here if it is no such part
     return name
-
-
-def _text(thing: Any) -> str:
-    """The text of a class or function, or what pickling gives of one that has none."""
-    try:
-        return textwrap.dedent(inspect.getsource(thing))
-    except (OSError, TypeError):
-        return f"{thing!r} {_pickled(thing)}"
-
-
-def _closure(thing: Any) -> str:
-    """What a function has taken from around it; of one without a name also its code, as a line may have several."""
-    if not inspect.isfunction(thing):
-        return ""
-    code = thing.__code__
-    own = "" if thing.__name__.isidentifier() else f"{code.co_code.hex()} {code.co_consts} {code.co_names}"
-    return own + " ".join(f"{k}={_fingerprint(v)}" for k, v in sorted(inspect.getclosurevars(thing).nonlocals.items()))
-
-
-def _fingerprint(thing: Any) -> str:
-    """A text that tells two values apart, and is the same again in another process."""
-    if isinstance(thing, PLAIN):
-        return repr(thing)
-    if inspect.isclass(thing) or inspect.isfunction(thing):
-        return _text(thing)
-    if isinstance(thing, list | tuple):
-        return f"[{','.join(map(_fingerprint, thing))}]"
-    if isinstance(thing, Mapping):
-        return f"{{{','.join(f'{k}:{_fingerprint(v)}' for k, v in thing.items())}}}"
-    if hasattr(thing, "__array__"):
-        array = np.ascontiguousarray(np.asarray(thing))
-        return f"{array.dtype}{array.shape}{hashlib.blake2b(array.data, digest_size=16).hexdigest()}"
-    return _pickled(thing)
-
-
-def _pickled(thing: Any) -> str:
-    try:
-        return hashlib.blake2b(cloudpickle.dumps(thing), digest_size=16).hexdigest()
-    except (pickle.PicklingError, TypeError, AttributeError, RuntimeError):
-        return repr(type(thing))
 
 
 def stays_here(settings: Iterable[parts.Choice]) -> str:
@@ -193,14 +150,14 @@ def _called(thing: Any) -> str:
     return named if named.isidentifier() else "function"
 
 
-def sources(settings: Mapping[str, Any]) -> dict[str, str]:
+def texts(settings: Mapping[str, Any]) -> dict[str, str]:
     """The texts of the parts that were given as objects, by the names of files to keep them in."""
     found = {}
     for room, name in names(settings):
         where, _, called = name.rpartition(":")
         thing = parts.Choice(room, name).objects[name]
         kind = thing if inspect.isclass(thing) or inspect.isfunction(thing) else type(thing)
-        with contextlib.suppress(OSError, TypeError):
-            if not _can_be_imported(kind):
-                found[f"{called}-{where.removeprefix(parts.OBJECT)}.py"] = textwrap.dedent(inspect.getsource(kind))
+        said = "" if _can_be_imported(kind) else sources.text(kind)
+        if said:
+            found[f"{called}-{where.removeprefix(parts.OBJECT)}.py"] = said
     return found

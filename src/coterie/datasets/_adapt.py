@@ -14,7 +14,7 @@ from torch.utils.data import default_collate
 
 from coterie.datasets import Dataset, Inputs, each
 from coterie.datasets._arrays import Found
-from coterie.datasets._assembly import assemble, check_settings, set_aside
+from coterie.datasets._assembly import Words, assemble, check_settings, set_aside
 from coterie.datasets._table import from_frame
 from coterie.errors import DataError
 
@@ -28,20 +28,28 @@ def adapt(thing: Any) -> Callable[..., Any]:
         made: Callable[..., Any] = thing
         return made
 
-    def data(folder: Path | None = None, *, classes: int | None = None, test: float = 0.2) -> Dataset:
+    def data(
+        folder: Path | None = None,
+        *,
+        classes: int | None = None,
+        test: float = 0.2,
+        length: int = 32,
+        pieces: int = 2000,
+        tokenizer: str | None = None,
+    ) -> Dataset:
         """Data in hand: arrays, a table, or data sets of PyTorch."""
-        return _from_objects(thing, classes, test)
+        return _from_objects(thing, classes, test, Words(length, pieces, tokenizer))
 
     return data
 
 
-def _from_objects(thing: Any, classes: int | None, test: float) -> Dataset:
+def _from_objects(thing: Any, classes: int | None, test: float, words: Words) -> Dataset:
     """The data set that some Python object is, with the share `test` set aside if it has no test part."""
     check_settings(classes, test)
     if isinstance(thing, Dataset):
         return thing
     if _is_table(thing):
-        return assemble(from_frame("the table", _frame(thing)), "the table", "table", classes, test)
+        return assemble(from_frame("the table", _frame(thing)), "the table", "table", classes, test, words)
     parts = _parts(thing)
     whole = [_pair(part) for part in parts]
     if all(_plain(x) and not _real(y) for x, y in whole):

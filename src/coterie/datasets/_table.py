@@ -15,6 +15,7 @@ from coterie.datasets._files import check_size, reading
 from coterie.errors import DataError
 
 LABELS = ("label", "y", "target")
+TEXT = "text"
 
 
 def read_table(path: Path) -> Found:
@@ -24,6 +25,13 @@ def read_table(path: Path) -> Found:
         rows = int(promised.select(pl.len()).collect().item())
         check_size(rows * len(promised.collect_schema()), path.stat().st_size)
         frame = pl.read_parquet(path, glob=False)
+    return from_frame(str(path), frame)
+
+
+def read_csv(path: Path) -> Found:
+    """The samples of a table of values with commas between them, whose first line names the columns."""
+    with reading(path, "a csv file with a first line of names", pl.exceptions.PolarsError):
+        frame = pl.read_csv(path, glob=False, infer_schema_length=10_000)
     return from_frame(str(path), frame)
 
 
@@ -67,6 +75,8 @@ def _label(path: str, columns: list[str]) -> str:
 def _numbered(path: str, column: pl.Series) -> tuple[NDArray[Any], tuple[str, ...]]:
     """The labels as they are, or the places of text labels among all of them in alphabetical order."""
     _no_gaps(path, column)
+    if isinstance(column.dtype, pl.List | pl.Array):
+        return _lists(path, column), ()
     if column.dtype not in (pl.String, pl.Categorical, pl.Enum):
         return column.to_numpy(), ()
     names, numbers = np.unique(column.cast(pl.String).to_numpy().astype(np.str_), return_inverse=True)
@@ -90,6 +100,8 @@ def _features(path: str, frame: pl.DataFrame) -> NDArray[Any]:
         )
     for column in frame:
         _no_gaps(path, column)
+    if frame.columns == [TEXT] and frame.dtypes[0] == pl.String:
+        return frame.to_series().to_numpy().astype(np.str_)
     return _lists(path, frame[lists[0]]) if lists else _columns(path, frame)
 
 
@@ -100,7 +112,7 @@ def _columns(path: str, frame: pl.DataFrame) -> NDArray[Any]:
             cure = "Write the file again with to_parquet(…, index=False)."
             raise DataError(f"{path}, column {name}", expected="a feature", got="the row names of pandas", cure=cure)
         if not (kind.is_numeric() or kind == pl.Boolean):
-            cure = "Turn it into numbers or remove it."
+            cure = f"Turn it into numbers or remove it; texts to be learnt from stand alone, in a column called {TEXT}."
             raise DataError(f"{path}, column {name}", expected="numbers", got=kind, cure=cure)
     x = np.stack([column.cast(pl.Float32).to_numpy() for column in frame], axis=1)
     if not np.isfinite(x).all():

@@ -6,32 +6,43 @@ from numpy.typing import NDArray
 
 from coterie.datasets import Dataset
 from coterie.datasets._arrays import Found, members
-from coterie.datasets._assembly import assemble, check_settings
+from coterie.datasets._assembly import Words, assemble, check_settings
 from coterie.datasets._files import find_path, reading
 from coterie.datasets._idx import PICTURES, decode, labels_beside, picture_files
 from coterie.datasets._pictures import read_pictures
-from coterie.datasets._table import read_table
+from coterie.datasets._table import read_csv, read_table
 from coterie.errors import ConfigError, DataError
 
-KINDS = "an .npz, .parquet or idx file, or a folder of idx files or of pictures"
+KINDS = "an .npz, .parquet, .csv or idx file, or a folder of idx files or of pictures"
 
 
-def own(folder: Path | None = None, *, path: str = "", classes: int | None = None, test: float = 0.2) -> Dataset:
-    """Your own data on this machine: an .npz, Parquet or idx file, or a folder of pictures.
+def own(
+    folder: Path | None = None,
+    *,
+    path: str = "",
+    classes: int | None = None,
+    test: float = 0.2,
+    length: int = 32,
+    pieces: int = 2000,
+    tokenizer: str | None = None,
+) -> Dataset:
+    """Your own data on this machine: an .npz, Parquet, csv or idx file, or a folder of pictures.
 
     `path` names one of these; a relative one is looked for in the data folder, then where you are.
 
     - `.npz`: the arrays x and y, and x_test and y_test if there is a test part.
-    - `.parquet`: a column label, y or target; every other column a number, or one column of equally long lists; a
-      column test, true or false, if there is a test part.
+    - `.parquet`, `.csv`: a column label, y or target; every other column a number, or one column of equally long lists,
+      or texts, in one called text; a column test, true or false, if there is a test part.
     - idx, as MNIST is published: the file of pictures, its labels beside it, or the folder of both parts.
     - a folder CLASS/picture.png or .jpg, or train/ and test/ with these; a class may be empty, transparency is dropped.
 
     Bytes are scaled to [0, 1], other numbers and plain columns of a table kept. Labels count from 0; names of classes
     are numbered in alphabetical order. `classes` is their number in the whole network, of which this machine may lack
     some: by default one more than the largest label here. Names are numbered alike only where all are known, so with
-    `classes` they must all be there. Without a test part, the share `test` of every class is set aside, the same
-    samples each time.
+    `classes` they must all be there. Labels that are real numbers, or several to a sample (0 and 1 for such as may go
+    together), are learnt as numbers; `classes = 0` says so of whole ones. Texts become `length` tokens and a mask, by a
+    vocabulary of so many word `pieces`, or by a `tokenizer` in a folder. Without a test part, the share `test` of every
+    class is set aside, the same samples each time.
     """
     if not path:
         cure = "Name it with --dataset.path, or path under [dataset]."
@@ -39,7 +50,7 @@ def own(folder: Path | None = None, *, path: str = "", classes: int | None = Non
     check_settings(classes, test)
     source = find_path(folder, path, KINDS, Path.exists)
     found = _reader(source)(source)
-    return assemble(found, str(source), source.stem or "own", classes, test)
+    return assemble(found, str(source), source.stem or "own", classes, test, Words(length, pieces, tokenizer))
 
 
 def _reader(source: Path) -> Callable[[Path], Found]:
@@ -50,6 +61,8 @@ def _reader(source: Path) -> Callable[[Path], Found]:
         return _npz
     if source.suffix.lower() in (".parquet", ".pq"):
         return read_table
+    if source.suffix.lower() == ".csv":
+        return read_csv
     if PICTURES.fullmatch(source.name):
         return lambda pictures: Found(_idx_pair(pictures))
     cure = "Give the file the ending of its kind; of a pair of idx files, name the one of pictures."

@@ -89,18 +89,21 @@ class ByRay(Launcher):
             with contextlib.suppress(ConnectionError):
                 self.ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
                 return
+        os.environ.setdefault("RAY_worker_niceness", "0")  # they are what the machine is there for
         self.ray.init(address="local", num_cpus=processes.cores_here(), **quiet)
 
     def free(self) -> int:
-        found = self.ray.available_resources()
+        return self._room(self.ray.available_resources())
+
+    def _room(self, found: dict[str, float]) -> int:
         room = int(found.get("CPU", 0))
         return room if not self.gpus else min(room, int(found.get("GPU", 0) / self.gpus))
 
     def settle(self, count: int) -> int:
         until = time.monotonic() + PATIENCE
-        while (room := self.free()) < count and time.monotonic() < until:
+        while time.monotonic() < until and self.free() < min(count, self._room(self.ray.cluster_resources())):
             time.sleep(0.5)
-        return min(count, room)
+        return min(count, self.free())
 
     def start(self, meeting: Meeting, count: int, samples: Samples) -> None:
         ray, room = self.ray, self.settle(count)

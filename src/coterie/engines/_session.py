@@ -213,6 +213,15 @@ class StepwiseSession(Session):
 
     def _begin(self, task: JobRun) -> tuple[int, Outcome]:
         """The round of the checkpoint, 0 if there is none, and what there is of records."""
+        found = Outcome(records.empty(), pl.DataFrame(schema=records.MEASURES) if task.settings.measures else None)
+        about = {"method": task.method, "seed": str(task.seed)}
+        task.channel.sight = records.Sight(
+            lambda: found.rows, lambda: Trained.of(self.snapshot(), self.descriptions).models(**about)
+        )
+        return self._first(task, found), found
+
+    def _first(self, task: JobRun, found: Outcome) -> int:
+        """Lay the job out, from its checkpoint if there is one, and say of which round that is."""
         method, seed, job, folder = task.method, task.seed, task.job, task.folder
         kept = folder.latest(method, seed) if folder else None
         about = {"rounds": task.settings.rounds, "nodes": job.roster.nodes}
@@ -225,14 +234,14 @@ class StepwiseSession(Session):
             self.traffic.restore(told)
             self.restore(state)
             self.read_shards(folder.shards(method, seed))
-            return last, Outcome(rows, folder.latest_measures(method, seed))
+            found.rows, found.measures = rows, folder.latest_measures(method, seed)
+            return last
         task.channel.tell("begin", round=0, **about)
         self.begin(job, task.plan)
         self._remark(task)
         self.evaluate()
-        found = Outcome(records.empty(), pl.DataFrame(schema=records.MEASURES) if task.settings.measures else None)
         self._record(task, 0, found)
-        return 0, found
+        return 0
 
     def _remark(self, task: JobRun) -> None:
         for text in self.remarks():

@@ -116,6 +116,7 @@ class Fleet(Session):
         if given := [name.rpartition(":")[2] for _, name in names(task.experiment.model_dump())]:
             cure = "Put it into a file and name it, such as mine.py:Median, or take another engine."
             raise ConfigError(f"{given[0]} is a Python object, which peers cannot read", cure=cure)
+        task.channel.sight = records.Sight(self.kept)
         task.channel.tell("begin", round=0, rounds=rounds, nodes=nodes)
         with tempfile.TemporaryDirectory() as scratch:
             config = Path(scratch) / "config.toml"
@@ -131,6 +132,7 @@ class Fleet(Session):
                 raise
             found = [records.read_frame(p.folder / "records.parquet") for p in self.crew]
             rows = pl.concat(found).sort("round", "node")
+            task.channel.sight = records.Sight(lambda: rows)
             task.channel.live("evaluation", round=rounds, **records.as_lists(rows.filter(pl.col("round") == rounds)))
             return Outcome(rows, self.measures())
 

@@ -8,7 +8,7 @@ is worth. Whatever a metric keeps must depend on the samples only, not on how th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -79,13 +79,26 @@ def labelled(metric: Metric, outputs: Tensor, targets: Tensor, real: Tensor) -> 
             f"metric {type(metric).__name__.lower()}",
             expected="class labels or tokens, and a score for each class",
             got=f"{targets.dtype} targets {list(targets.shape[1:])} for outputs {list(outputs.shape[1:])}",
-            cure="Judge by something else: --metrics error is for numbers.",
+            cure="Learn numbers with --objective squared_error --metrics error.",
         )
     if targets.dim() == 2:  # one label for each sample: nothing is ignored
         return outputs, targets, real
     labels = targets.flatten(1)
     counts = real.view(*real.shape, *[1] * (targets.dim() - 2)).expand(targets.shape).flatten(1)
     return outputs.flatten(1, -2), labels.clamp(min=0), counts * (labels != IGNORED)
+
+
+def per_number(metric: Metric, outputs: Tensor, targets: Tensor, apart: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """The mean over the numbers of each target, `[m, N]`, of what `apart` says of an output and its target."""
+    if outputs.numel() != targets.numel():
+        raise ConfigError(
+            f"metric {type(metric).__name__.lower()}",
+            expected="an output for each number of a target",
+            got=f"outputs {list(outputs.shape[1:])} for targets {list(targets.shape[1:])}",
+            cure="Let the model give as many numbers as a target has, or judge by something else: --metrics loss.",
+        )
+    each = apart(outputs.reshape(targets.shape), targets)
+    return each.flatten(2).mean(2) if each.dim() > 2 else each
 
 
 def label(metric: Choice) -> str:

@@ -19,7 +19,10 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from torch import nn
 
+from coterie.models._calling import called
 from coterie.parts import Held
+
+__all__ = ["Maker", "Mix", "Model", "called", "mixes", "takes"]
 
 Model = Annotated[Callable[..., nn.Module], Held("models")]
 """What makes a model, with its settings bound: for parts that hold one."""

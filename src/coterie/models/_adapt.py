@@ -1,11 +1,14 @@
 """What users make modules with, as parts of this room."""
 
 import copy
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, get_type_hints
 
 from torch import nn
+
+from coterie.models._calling import called_as_it_wants
 
 TOLD = ("shape", "classes")
 """What a model may be told about the data."""
@@ -22,13 +25,17 @@ def adapt(thing: Any) -> Callable[..., Any]:
     own = list(inspect.signature(thing).parameters.values())
     placed = [p for p in own if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if not inspect.isclass(thing) and len([p for p in placed if p.default is p.empty]) == len(placed) == 2:
-        made: Callable[..., Any] = thing
+
+        @functools.wraps(thing)
+        def made(shape: Any, classes: int, **settings: Any) -> Any:
+            return called_as_it_wants(thing(shape, classes, **settings), shape)
+
         return made
     told = [p.name for p in own if p.name in TOLD]
 
     def make(shape: Any, classes: int, **settings: Any) -> nn.Module:
         known = {"shape": shape, "classes": classes}
-        module: nn.Module = thing(**{name: known[name] for name in told}, **settings)
+        module: nn.Module = called_as_it_wants(thing(**{name: known[name] for name in told}, **settings), shape)
         return module
 
     first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in TOLD]
@@ -44,6 +51,7 @@ def _copies(module: nn.Module) -> Callable[..., nn.Module]:
         """A module in hand, with its weights."""
         made = copy.deepcopy(module)
         vars(made)["given"] = True
-        return made
+        fitted: nn.Module = called_as_it_wants(made, shape)
+        return fitted
 
     return copied

@@ -71,6 +71,19 @@ def expect_classes(objective: str, target: Tensor) -> None:
         )
 
 
+def per_number(objective: str, outputs: Tensor, target: Tensor, apart: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """The mean over the numbers of each target of what `apart` says of an output and its target."""
+    if outputs.numel() != target.numel():
+        raise ConfigError(
+            f"objective {objective}",
+            expected="an output for each number of a target",
+            got=f"outputs {list(outputs.shape[1:])} for targets {list(target.shape[1:])}",
+            cure="Let the model give as many numbers as a target has, or learn labels with --objective cross_entropy.",
+        )
+    each = apart(outputs.reshape(target.shape), target.to(outputs.dtype))
+    return each.flatten(1).mean(1) if each.dim() > 1 else each
+
+
 def among_present(objective: str, logits: Tensor, target: Tensor, me: Me, weights: Tensor) -> Tensor:
     """−[z_y − log Σ_c weight_c e^{z_c}], the sum over the classes of which a node holds samples.
 

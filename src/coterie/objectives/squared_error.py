@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from coterie.contract import Me
-from coterie.errors import ConfigError
+from coterie.objectives import per_number
 
 
 def squared_error(outputs: Tensor, target: Tensor, me: Me) -> Tensor:
@@ -11,12 +11,4 @@ def squared_error(outputs: Tensor, target: Tensor, me: Me) -> Tensor:
 
     loss = mean over the numbers of a target of (ŷ − y)²
     """
-    if outputs.numel() != target.numel():
-        raise ConfigError(
-            "objective squared_error",
-            expected="an output for each number of a target",
-            got=f"outputs {list(outputs.shape[1:])} for targets {list(target.shape[1:])}",
-            cure="Let the model give as many numbers as a target has, or learn labels with --objective cross_entropy.",
-        )
-    apart = (outputs.reshape(target.shape) - target).square()
-    return apart.flatten(1).mean(1) if apart.dim() > 1 else apart
+    return per_number("squared_error", outputs, target, lambda said, true: (said - true).square())

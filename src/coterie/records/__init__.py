@@ -1,6 +1,6 @@
 """What a run leaves behind: its tables and its folder. Reports, pages and plots read these and nothing else."""
 
-from coterie.records.events import Event, Observer
+from coterie.records.events import Event, Moment, Observer, Sight, Watcher
 from coterie.records.folder import (
     RunFolder,
     configuration,
@@ -36,8 +36,11 @@ __all__ = [
     "Channel",
     "Event",
     "Journal",
+    "Moment",
     "Observer",
     "RunFolder",
+    "Sight",
+    "Watcher",
     "as_lists",
     "beside",
     "configuration",

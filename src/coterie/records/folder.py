@@ -28,7 +28,7 @@ from torch import Tensor
 
 from coterie import files
 from coterie.config.configuration import Configuration, read
-from coterie.config.objects import sources, take_again
+from coterie.config.objects import take_again, texts
 from coterie.errors import RunError
 from coterie.records.frozen import frozen
 from coterie.records.journal import FILE as JOURNAL
@@ -67,7 +67,7 @@ class RunFolder:
         """Begin a run here; the directory must not hold one."""
         self.adopt(frozen(experiment), cure)
         with files.disk(self.path):
-            for name, text in sources(experiment.model_dump()).items():
+            for name, text in texts(experiment.model_dump()).items():
                 files.make_folder(self.path / PARTS)
                 files.write(self.path / PARTS / name, text.encode())
 

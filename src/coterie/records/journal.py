@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie import files
-from coterie.records.events import Event, Observer
+from coterie.records.events import Event, Observer, Sight, tell
 
 FILE = "journal.jsonl"
 PEERS = "jobs/*/peers/*"
@@ -270,6 +270,8 @@ class Channel:
 
     def __init__(self, journal: Journal | None = None, observers: Iterable[Observer] = (), **common: Any) -> None:
         self.journal, self.common = journal, common
+        self.sight: Sight | None = None
+        """What observers may see of the job, once there is something."""
         self.observers = observers if isinstance(observers, list) else list(observers)
 
     def job(self, method: str, seed: int, **more: Any) -> "Channel":
@@ -316,7 +318,7 @@ class Channel:
     def _show(self, event: Event) -> None:
         for observer in list(self.observers):
             try:
-                observer.event(event)
+                tell(observer, event, self.sight)
             except Exception as error:
                 self.observers.remove(observer)
                 who, why = type(observer).__name__, f"{type(error).__name__}: {error}"

@@ -40,7 +40,7 @@ def cell_sheet(
             rows.append([name, str(seed), *_line(one, method, planned[method], goals)])
         if mine.is_empty():
             rows.append([name, "", *_line(mine, method, planned[method], goals)])
-    heads = ["method", "seed", "rounds", "core-hours", "accuracy", "loss"]
+    heads = ["method", "seed", "rounds", "hours", "accuracy", "loss"]
     heads += [h for goal in goals for h in ((goal.text, "paper") if goal.paper else (goal.text,))]
     notes = ["Rounds done of those planned; what is under way is as far as it has come, or was when this was written."]
     return Sheet("Rounds to each level", heads, rows, notes)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
+from scipy.stats import kendalltau
 
 from coterie.report.races import ahead
 from coterie.report.sheets import Sheet
@@ -87,3 +88,35 @@ def verdicts_sheet(title: str, claims: Sequence[Claim], last: int = 1) -> Sheet:
         told[verdict(claim.differences(last))].append(claim.where)
     rows = [[text, *("; ".join(told[v]) for v in (HOLDS, FAILS, OPEN))] for text, told in places.items()]
     return Sheet(title, ["claim", HOLDS, FAILS, OPEN], rows, [RULE])
+
+
+def rank_agreement(records: pl.DataFrame, paper: Mapping[str, float]) -> list[float]:
+    """Kendall's τ between a paper's accuracies and those of each seed in the last round, over the methods of both.
+
+    τ = (pairs in the same order − pairs in the other) / all pairs
+    """
+    ours = {m: Side(records, m).by_seed() for m in paper}
+    seeds = sorted({seed for found in ours.values() for seed in found})
+    shared = {seed: [m for m in paper if seed in ours[m]] for seed in seeds}
+    return [
+        float(kendalltau([ours[m][seed] for m in some], [paper[m] for m in some]).statistic)
+        for seed, some in shared.items()
+        if len(some) > 2
+    ]
+
+
+def agreement_sheet(title: str, frames: Mapping[str, pl.DataFrame], papers: Mapping[str, Mapping[str, float]]) -> Sheet:
+    """A line for each setting: how well the order of methods is the paper's, with its interval over seeds."""
+    rows = []
+    for where, records in frames.items():
+        known = {m: value for m, value in papers[where].items() if m in records["method"].unique()}
+        found = rank_agreement(records, known)
+        rows.append([where, f"{len(known)}", ahead(pl.Series(found, dtype=pl.Float64)), verdict(found)])
+    note = "τ is 1 in the paper's order, 0 in no order and −1 in its reverse; the verdict is on τ above 0."
+    return Sheet(title, ["where", "methods", "Kendall's τ", "verdict"], rows, [note])
+
+
+def rivals(method: str, paper: Mapping[str, float], references: Sequence[str]) -> list[str]:
+    """Whom a method is compared with: the references, and the next below it in the paper's order."""
+    below = sorted((m for m in paper if paper[m] < paper[method] and m not in references), key=lambda m: -paper[m])
+    return [m for m in (*references, *below[:1]) if m != method]

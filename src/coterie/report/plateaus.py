@@ -1,13 +1,15 @@
 """Plateaus of the loss: the round at which each seed leaves it, and how that time grows with the network."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
 from scipy.special import stdtrit
 from scipy.stats import linregress
 
+from coterie.report.claims import RULE, verdict
+from coterie.report.sheets import Sheet
 from coterie.report.statistics import Interval, mean_ci, per_seed
 from coterie.report.tables import NEVER
 
@@ -39,6 +41,35 @@ def power_law_exponent(sizes: Sequence[int], times: Sequence[Sequence[float]]) -
     fit = linregress(*np.array(pairs).T)
     half = float(stdtrit(len(pairs) - 2, 0.975)) * float(fit.stderr) if len(pairs) > 2 else math.nan
     return Interval(float(fit.slope), half)
+
+
+def plateau_claims(
+    sizes: Sequence[int], times: Mapping[str, Sequence[Sequence[float]]], most: Mapping[int, int]
+) -> Sheet:
+    """Whether the plateau grows with the network and the gain shortens it, seed by seed; who stays has the last one."""
+    known = {
+        how: [[float(most[n]) if math.isnan(t) else t for t in own] for n, own in zip(sizes, found, strict=True)]
+        for how, found in times.items()
+    }
+    logs = np.log(sizes)
+    slopes = {
+        how: [float(np.polyfit(logs, np.log(seed), 1)[0]) for seed in zip(*found, strict=True)]
+        for how, found in known.items()
+    }
+    sooner = [
+        [math.log(a / b) for a, b in zip(he, gain, strict=True)]
+        for he, gain in zip(known["he"], known["gain"], strict=True)
+    ]
+    rows = [["He alone: the plateau grows with n (exponent above 0)", *_judged(slopes["he"])]]
+    steeper = [a - b for a, b in zip(slopes["he"], slopes["gain"], strict=True)]
+    rows.append(["it grows faster than with the gain (difference of exponents)", *_judged(steeper)])
+    for n, found in zip(sizes, sooner, strict=True):
+        rows.append([f"n = {n}: with the gain it is left sooner (logarithm of the ratio)", *_judged(found)])
+    return Sheet("What the paper claims", ["claim", "mean over seeds", "verdict"], rows, [RULE])
+
+
+def _judged(values: Sequence[float]) -> list[str]:
+    return [interval_cell(values, digits=2), verdict(values)]
 
 
 def interval_cell(values: Sequence[float], digits: int = 1) -> str:

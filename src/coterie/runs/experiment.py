@@ -2,25 +2,37 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from coterie.config.configuration import Configuration, merge
+from coterie.config.configuration import Configuration, merge, read
 from coterie.config.objects import tables
+from coterie.config.slots import as_table
 from coterie.records import Observer
 from coterie.runs.run import Run
 from coterie.runs.runner import run
+from coterie.runs.shown import onlookers
 from coterie.runs.sweep import SweepOrder, Swept, combined, sweep
 
 
 class Experiment(Configuration):
     """Everything that decides the numbers of a run. Build one, `run()` it, and look at what it brought."""
 
-    def run(self, out: str | Path | None = None, observers: Sequence[Observer] = ()) -> Run:
-        """Run every method with every seed: records, table, curves and models, also written to `out` if named.
+    @classmethod
+    def from_toml(cls, file: str | Path) -> Self:
+        """The experiment that a TOML file says, as `coterie run FILE` has it; `to_toml` writes one."""
+        return cls(**read(Path(file)))
 
-        Observers are told what happens as it happens (`coterie.records.events`).
+    def run(self, out: str | Path | None = None, observers: Sequence[Observer] = (), *, progress: bool = True) -> Run:
+        """Run every method with every seed: records, table, curves and models.
+
+        Named a folder, `out`, all is written there too, with a report, as `coterie run --out` does. Observers are told
+        what happens as it happens (`coterie.Watcher`); `progress` shows it.
         """
-        return run(self, out, observers)
+        engine = str(as_table(self.engine)["name"])
+        made = run(self, out, [*onlookers("" if out is None else str(out), engine, progress), *observers])
+        if out is not None:
+            made.report()
+        return made
 
     def sweep(
         self,

@@ -10,7 +10,7 @@ from coterie.topologies import Topology
 ROUNDS, MINIMA, VISITS, NEAR = 20, 4000, 100, 0.05
 
 
-def guesses_of(graph: Graph, family: Topology, seed: int = 0) -> dict[str, object]:
+def gain_table(graph: Graph, family: Topology, seed: int = 0) -> dict[str, object]:
     """The gain by size, by a walk, and by two kinds of gossip, each with how far it is from the exact one."""
     truth = graph.gain()
     found: dict[str, object] = {}

@@ -29,7 +29,9 @@ class Interrupted(CoterieError):
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        cure = f"Go on with `coterie resume {folder}`." if folder else "Nothing was written: no folder was named."
+        cure = "Nothing was written: no folder was named."
+        if folder:
+            cure = f"Go on with `coterie resume {folder}`, in Python coterie.open({str(folder)!r}).resume()."
         super().__init__("interrupted", cure=cure)
 
 
@@ -41,7 +43,7 @@ def run(experiment: Configuration, out: str | Path | None = None, observers: Seq
         folder.create(experiment)
     try:
         runner = _Runner(experiment, folder, observers)
-        return Run(runner.go(), folder.path if folder else None, runner.models)
+        return Run(runner.go(), folder.path if folder else None, runner.models, go_on=resume)
     except (ConfigError, DataError, GraphError):
         if folder:  # the same folder may be named again once the setting is mended
             folder.discard()
@@ -53,7 +55,14 @@ def resume(out: str | Path, observers: Sequence[Observer] = (), parts: Sequence[
 
     A run whose `parts` were Python objects wants the same ones again, if this process is not the one that began it.
     """
-    return Run(_Runner(records.configuration(out, parts), records.RunFolder(out), observers).go(), Path(out))
+    return Run(
+        _Runner(records.configuration(out, parts), records.RunFolder(out), observers).go(), Path(out), go_on=resume
+    )
+
+
+def open_run(out: str | Path) -> Run:
+    """The run in a folder, finished or not: its records, table, curves and models, and `resume()`."""
+    return Run(records.load(out), Path(out), go_on=resume)
 
 
 class _Runner:

@@ -1,6 +1,6 @@
 """Exhibits about the first rounds: the Gaussian model, the scaling of ‖v_steady‖, gossip, and real training beside."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import polars as pl
 from coterie.config.configuration import Configuration
 from coterie.network.dynamics import Dynamics, simulate
 from coterie.network.estimates import GossipEstimates, Scaling, gossip_push_sum, scaling
-from coterie.network.faults import Faults
+from coterie.network.faults import Faults, Floats
 from coterie.network.graph import Graph, draw
 from coterie.network.rewiring import assortativity, rewire
 from coterie.parts import find
@@ -233,13 +233,31 @@ def mixing_exhibit(scale: Scale) -> Exhibit:
                     f"{found[last].stabilisation}",
                     f"{found[last].mixing_time:.1f}",
                     f"{(found[last].stabilisation or np.nan) / found[last].mixing_time:.1f}",
+                    *_explained(*points),
                 ]
             )
         panel = Panel("Rounds until σ_an is stable", lines, x="nodes", y="rounds")
-        heads = ["network", "nodes", "σ_an stable (rounds)", "mixing time (rounds)", "ratio"]
-        return [draw_panels([panel], folder / "mixing.png"), Sheet("At the largest size", heads, rows)]
+        heads = ["network", "nodes", "σ_an stable (rounds)", "mixing time (rounds)", "ratio", *LAWS]
+        note = "The last three columns: what share of the variance over sizes a law with an offset explains, R²."
+        return [draw_panels([panel], folder / "mixing.png"), Sheet("At the largest size", heads, rows, [note])]
 
     return Exhibit("the time in which nodes come together, by family and size", show)
+
+
+LAWS: dict[str, Callable[[Floats], Floats]] = {
+    "log n": np.log,
+    "log² n": lambda n: np.log(n) ** 2,
+    "n^(2/d), d = 2": lambda n: n,
+}
+"""How theory has the time grow: on k-regular networks, on Erdős–Rényi ones, on a torus of d dimensions."""
+
+
+def _explained(sizes: Floats, times: Floats) -> list[str]:
+    """R² of the times against each law, by least squares."""
+    known = np.isfinite(times)
+    if known.sum() < 3 or np.ptp(times[known]) == 0:
+        return ["—"] * len(LAWS)
+    return [f"{np.corrcoef(law(sizes[known]), times[known])[0, 1] ** 2:.3f}" for law in LAWS.values()]
 
 
 def _settled(graph: Graph) -> Dynamics:

@@ -1,18 +1,16 @@
 """Tables and figures of the second-order paper: averaging weighted by curvature (DecHW)."""
 
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from coterie.config.build import network
 from coterie.config.configuration import Configuration
-from coterie.report.curves import PALETTE, Curve, plot_accuracy
-from coterie.report.panels import DASHED, SOLID, Line, Panel, colour, draw_panels, line
+from coterie.report.curves import plot_accuracy
+from coterie.report.panels import Panel, colour, draw_panels, line
 from coterie.report.races import (
     absolute,
     accuracy_sheet,
@@ -27,6 +25,8 @@ from coterie.report.statistics import methods
 from coterie.runs.exhibits import Exhibit, Results, Scale, Shown
 from coterie.studies._cells import dechw_cells
 from coterie.studies._contenders import BASELINES, OURS, WITH_GAIN, named
+from coterie.studies._dechw_inside import curvature_exhibit, spread_exhibit, style, trace_exhibit
+from coterie.studies._race_claims import DECHW, judged, number
 from coterie.studies._scales import describe_scale, rounds_to_evaluate
 from coterie.studies.decdiff import allocations
 
@@ -76,19 +76,20 @@ def dechw(scale: Scale) -> dict[str, Exhibit]:
         "table V": exhibit("rounds to absolute levels", _to_levels),
         "table VI": exhibit("rounds to a share of a method's own greatest accuracy", _to_own),
         "table cost": exhibit("bytes a node has sent by then", _bytes),
+        "table claims": exhibit("what the paper claims, and whether it holds", _claims),
         "table pairs": exhibit("who is ahead of whom, seed by seed", _pairs),
         "table iid": _alike(easy, scaled),
         "figure 1": exhibit("averaging with and without a common start, and DecHW", _start, hard),
-        "figure 2": _curvature(scaled, easy),
+        "figure 2": curvature_exhibit(scaled, easy),
         "figure 3": exhibit("accuracy and loss, CIFAR-10", _curves, hard),
         "figure 4": exhibit("DecHW and DecHW*", _star, hard),
         "figure 5": Exhibit("the allocation of data", lambda _, folder: allocations(runs, folder), scaled=scaled),
         "figure 6": exhibit("DecHW without accumulation", _fresh, hard),
-        "figure 7": _trace(scaled, easy),
+        "figure 7": trace_exhibit(scaled, easy),
         "figure 8": exhibit("accuracy and loss, MNIST", _curves, easy),
         "figure 9": exhibit("accuracy and loss, Fashion-MNIST", _curves, fashion),
         "figure bytes": exhibit("accuracy by bytes", _by_bytes),
-        "figure spread": _spread(scaled, easy),
+        "figure spread": spread_exhibit(scaled, easy),
     }
 
 
@@ -202,6 +203,14 @@ def _pairs(found: Results, folder: Path) -> list[Shown]:
     return [pairs_sheet("Differences in test accuracy", frames, NAMES, pairs)]
 
 
+def _claims(found: Results, folder: Path) -> list[Shown]:
+    frames = {_column(run): records for run, records in found.records.items()}
+    paper = {
+        _column(run): {m: number(row[_place(run)]) for m, row in NUMBERS["accuracy"].items()} for run in found.records
+    }
+    return judged(frames, paper, NAMES, DECHW)
+
+
 def _alike(runs: Mapping[str, Configuration], scaled: str) -> Exhibit:
     """The first of these runs, with data that are the same everywhere."""
     run, experiment = next(iter(runs.items()))
@@ -230,7 +239,7 @@ def _panels(found: Results, names: Mapping[str, str], columns: tuple[str, ...] =
         Panel(
             _column(run),
             [
-                line(records.filter(pl.col("method") == m), name, colour(i), _style(i), column=column)
+                line(records.filter(pl.col("method") == m), name, colour(i), style(i), column=column)
                 for i, (m, name) in enumerate(names.items())
                 if m in methods(records)
             ],
@@ -241,11 +250,6 @@ def _panels(found: Results, names: Mapping[str, str], columns: tuple[str, ...] =
         for column in columns
         for run, records in found.records.items()
     ]
-
-
-def _style(place: int) -> Any:
-    """The line style of the n-th method: dashed once the colours are used up."""
-    return SOLID if place < len(PALETTE) else DASHED
 
 
 def _curves(found: Results, folder: Path) -> list[Shown]:
@@ -267,7 +271,8 @@ def _star(found: Results, folder: Path) -> list[Shown]:
 
 def _fresh(found: Results, folder: Path) -> list[Shown]:
     names = {"dechw": "accumulated", "dechw-exponential": "exponential", "dechw-none": "not accumulated"}
-    return [draw_panels(_panels(found, names), folder / "accumulation.png", columns=3)]
+    panels = _panels(found, names, ("test_accuracy", "test_loss"))
+    return [draw_panels(panels, folder / "accumulation.png", columns=len(found.records))]
 
 
 def _by_bytes(found: Results, folder: Path) -> list[Shown]:
@@ -280,93 +285,6 @@ def _by_bytes(found: Results, folder: Path) -> list[Shown]:
         )
         for run, records in found.records.items()
     ]
-
-
-# What DecHW does inside.
-
-
-def _looked_into(
-    runs: Mapping[str, Configuration], names: Mapping[str, Any], measures: tuple[str, ...]
-) -> dict[str, Configuration]:
-    """The first of these runs with its first seed and some methods, and diagnostics."""
-    run, experiment = next(iter(runs.items()))
-    update = {"methods": named(names), "measures": measures, "seeds": experiment.seeds[:1]}
-    return {run: experiment.model_copy(update=update)}
-
-
-def _curvature(scaled: str, runs: Mapping[str, Configuration]) -> Exhibit:
-    def show(found: Results, folder: Path) -> list[Shown]:
-        lines = _by_node(found, "h_norm", range(5))
-        panel = Panel("Norm of the Gauss–Newton diagonal", lines, y="‖h‖ before it is normalised")
-        return [draw_panels([panel], folder / "curvature.png")]
-
-    return Exhibit(
-        "the norm of the curvature of a few nodes", show, _looked_into(runs, {"dechw": ""}, ("rule",)), scaled
-    )
-
-
-def _trace(scaled: str, runs: Mapping[str, Configuration]) -> Exhibit:
-    looked = _looked_into(runs, {"dechw": ""}, ("rule",))
-
-    def show(found: Results, folder: Path) -> list[Shown]:
-        (method,) = next(iter(looked.values())).resolved.values()
-        (seed,) = next(iter(found.measures.values()))["seed"].unique()
-        near = [0, *network(method, seed).graph(1).neighbours(0).tolist()]
-        inside = _by_node(found, "h_element", near)
-        total = sum(one.curve.mean for one in inside)
-        whole = [replace(o, curve=o.curve._replace(mean=o.curve.mean / total)) for o in inside]
-        panels = [
-            Panel("One element of Ĥ", _by_node(found, "h_element", range(10)), y="Ĥ", log_x=False, log_y=False),
-            Panel("The weights that node 0 gives", whole[:10], y="weight", log_x=False, log_y=False),
-        ]
-        said = f"Weights are shares of the sum over node 0 and its {len(near) - 1} neighbours."
-        return [draw_panels(panels, folder / "trace.png"), said]
-
-    return Exhibit("one element of Ĥ over ten nodes, and the weights it gives neighbours", show, looked, scaled)
-
-
-def _by_node(found: Results, measure: str, nodes: Iterable[int]) -> list[Line]:
-    told = next(iter(found.measures.values())).filter(pl.col("measure") == measure, pl.col("round") > 0)
-    lines = []
-    for i in nodes:
-        mine = told.filter(pl.col("node") == i).sort("round")
-        x, y = mine["round"].to_numpy().astype(float), mine["value"].to_numpy()
-        lines.append(Line(Curve.bare(x, y), f"node {i}", colour(i), _style(i)))
-    return lines
-
-
-def _spread(scaled: str, runs: Mapping[str, Configuration]) -> Exhibit:
-    names = {
-        "dechetero": "DecHetero",
-        "dechw": "DecHW",
-        "gain-decavg": "gain + DecAvg",
-        "gain-dechw": "gain + DecHW",
-        "decdiff-vt": "DecDiff (VT)",
-        "variance-corrected": "variance-corrected merge",
-    }
-
-    def show(found: Results, folder: Path) -> list[Shown]:
-        measured = next(iter(found.measures.values())).filter(
-            pl.col("measure") == "sigma_ap_merged", pl.col("layer").is_not_null()
-        )
-        layers = [la for la in measured["layer"].unique(maintain_order=True) if la.endswith("weight")]
-        panels = []
-        for layer in layers:
-            lines = []
-            for i, (m, name) in enumerate(names.items()):
-                mine = measured.filter(pl.col("method") == m, pl.col("layer") == layer)
-                curve = mine.group_by("round").agg(pl.col("value").mean()).sort("round")
-                x, y = curve["round"].to_numpy().astype(float), curve["value"].to_numpy()
-                lines.append(Line(Curve.bare(x, y), name, colour(i)))
-            panels.append(Panel(f"{layer}, after the merge", lines, y="σ_ap", log_x=False))
-        return [draw_panels(panels, folder / "spread-by-layer.png")]
-
-    return Exhibit(
-        "the spread of each layer's weights: what merging takes away",
-        show,
-        _looked_into(runs, names, ("spread",)),
-        scaled,
-    )
 
 
 # DESA.

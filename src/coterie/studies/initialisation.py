@@ -10,7 +10,7 @@ import polars as pl
 
 from coterie.config.configuration import Configuration
 from coterie.report.panels import DASHED, SOLID, Line, Panel, colour, draw_panels, line, shade
-from coterie.report.plateaus import interval_cell, leaving_times, power_law_exponent
+from coterie.report.plateaus import interval_cell, leaving_times, plateau_claims, power_law_exponent
 from coterie.report.sheets import Sheet
 from coterie.runs.exhibits import Exhibit, Results, Scale, Shown
 from coterie.studies._cells import initialisation_cells
@@ -153,7 +153,8 @@ def _growth(
         note = f"A plateau is left when the mean test loss falls below {level:.2f}, nine tenths of its height."
         paper = "The paper sees exponents of 0.4 to 1 for He alone, and no plateau with the gain."
         sheet = Sheet("Rounds until the plateau is left", ["nodes", "He alone", "with the gain"], rows, [note, paper])
-        return [draw_panels(panels, folder / f"plateau-{label}.png"), sheet]
+        told = plateau_claims(sizes, times, {n: rounds[n] for n in sizes})
+        return [draw_panels(panels, folder / f"plateau-{label}.png"), sheet, told]
 
     return Exhibit(f"loss by round, {title}", show, runs, scaled)
 

@@ -1,6 +1,8 @@
 """Networks that users have in hand, as parts of this room."""
 
+import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import networkx as nx
@@ -8,6 +10,8 @@ import numpy as np
 
 from coterie.errors import ConfigError
 from coterie.network.graph import Graph
+from coterie.parts import Part
+from coterie.topologies.file import File
 
 
 def adapt(thing: Any) -> Callable[..., Any]:
@@ -30,6 +34,19 @@ def adapt(thing: Any) -> Callable[..., Any]:
 
     vars(given)["size"] = graph.nodes
     return given
+
+
+@functools.cache
+def of_file(where: str) -> Part:
+    """The network in a file, by its path alone."""
+
+    @dataclass(frozen=True)
+    class Named(File):
+        path: str = where
+
+    Named.__doc__ = File.__doc__
+
+    return Part("topologies", "file", Named)
 
 
 def _from_matrix(matrix: Any) -> Graph:

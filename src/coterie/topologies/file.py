@@ -16,8 +16,8 @@ from coterie.topologies import Topology
 class File(Topology):
     """A network read from a file: GraphML (by its suffix), or an edge list of lines `a b [weight]`.
 
-    In an edge list nodes are numbered from 0, `#` starts a comment, and if directed a sends to b. GraphML says itself
-    whether it is directed; its nodes, named at will, are numbered in the order of the file.
+    In an edge list, with commas or without, nodes are numbered from 0, `#` starts a comment, and if directed a sends to
+    b. GraphML says itself whether it is directed; its nodes, named at will, are numbered in the order of the file.
     """
 
     path: str
@@ -61,7 +61,7 @@ class File(Topology):
 def _edge_list(where: Path, directed: bool) -> Graph:
     links, weights = [], []
     for number, line in enumerate(where.read_text(encoding="utf-8").splitlines(), 1):
-        words = line.partition("#")[0].split()
+        words = line.partition("#")[0].replace(",", " ").split()
         if not words:
             continue
         try:

@@ -1,0 +1,16 @@
+"""How far predicted numbers are off, in their own unit."""
+
+from torch import Tensor
+
+from coterie.metrics import Mean, per_number
+
+
+class AbsoluteError(Mean):
+    """Mean absolute error of numeric targets.
+
+    error = mean of |ŷ − y|, over samples and over the numbers of a target
+    """
+
+    def each(self, outputs: Tensor, targets: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean absolute difference of each sample's numbers."""
+        return per_number(self, outputs, targets, lambda said, true: (said - true).abs()), real
