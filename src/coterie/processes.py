@@ -100,6 +100,26 @@ def cores_here() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def memory_free() -> int | None:
+    """How many bytes processes may still take here, also where a container limits them; None if nobody says."""
+    limits = [*_lines("/proc/meminfo", "MemAvailable:", 1024)]
+    for used in _lines("/sys/fs/cgroup/memory.current"):
+        limits += [most - used for most in _lines("/sys/fs/cgroup/memory.max")]
+    if limits and os.path.isdir("/dev/shm"):  # where models are, for all workers to see
+        shared = os.statvfs("/dev/shm")
+        limits.append(shared.f_bavail * shared.f_frsize)
+    return max(min(limits), 0) if limits else None
+
+
+def _lines(file: str, start: str = "", unit: int = 1) -> Iterator[int]:
+    """The numbers of a file of the system, in the lines that begin so."""
+    with contextlib.suppress(OSError), open(file) as lines:
+        for line in lines:
+            words = line.removeprefix(start).split()
+            if line.startswith(start) and words and words[0].isdecimal():
+                yield int(words[0]) * unit
+
+
 def _context() -> Any:
     return mp.get_context("forkserver" if hasattr(os, "fork") else "spawn")
 

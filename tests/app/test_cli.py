@@ -2,6 +2,8 @@
 
 import errno
 import io
+import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -595,6 +597,39 @@ def test_a_log_gets_a_line_for_each_job() -> None:
     ]
 
 
+def test_a_log_tells_how_far_a_long_run_is_and_how_long_it_will_take() -> None:
+    out, now, job = io.StringIO(), [0.0], ("decavg", 0)
+    shown = progress.Lines(Console(file=out, width=200), "runs/x", clock=lambda: now[0])
+    shown.event(run_begins(job, rounds=100))
+    shown.event(Event("phase", {"text": "loading digits", "done": 0, "total": None}))
+    shown.event(Event("phase", {"text": "loading digits", "done": 9, "total": None}))
+    shown.event(Event("need", {"bytes": 4e7, "free": 14e9}))
+    shown.event(happens("begin", job, 0, rounds=100))
+    for number in range(1, 101):
+        now[0] += 1
+        shown.event(happens("round", job, number))
+    shown.close()
+    first, loading, need, *lines = out.getvalue().splitlines()
+    assert (first, loading) == ("1 job of 100 rounds, writing to runs/x", "loading digits")
+    assert need == "needs about 40.0 MB of memory for models and training; 14.0 GB are free"
+    assert lines[0] == "5 %: decavg, seed 0, round 5 of 100, about 95 s left"
+    assert [line.split(":")[0] for line in lines[1:]] == [f"{tenth}0 %" for tenth in range(1, 10)]
+
+
+def test_a_log_is_not_quiet_in_a_round_that_takes_minutes() -> None:
+    out, now, job = io.StringIO(), [0.0], ("decavg", 0)
+    shown = progress.Lines(Console(file=out, width=200), "runs/x", clock=lambda: now[0])
+    shown.event(run_begins(job, rounds=1000))
+    for number in (1, 2):
+        now[0] += 10
+        shown.event(happens("round", job, number))
+    now[0] += shown.rhythm.QUIET
+    shown.event(happens("round", job, 3))
+    shown.close()
+    *_, last = out.getvalue().splitlines()
+    assert last == "0 %: decavg, seed 0, round 3 of 1000, about 6 h left"
+
+
 def test_progress_tells_the_first_metric_whichever_it_is(tmp_path: Path) -> None:
     out = io.StringIO()
     shown = progress.observers(Console(file=out), "x")
@@ -623,6 +658,46 @@ def test_a_terminal_gets_bars() -> None:
     shown.close()
     shown.close()
     assert "stopping" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_what_is_shown_can_be_json_or_csv(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["list"], ["list", "rules"], ["show", "rule", "dechw"], ["show", "method", "decdiff"]):
+        assert main([*command, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)
+    assert main(["graph", "ring", "--nodes", "5", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["greatest_degree"] == 2
+    assert main(["partition", "iid", "--nodes", "5", "--csv"]) == 0
+    head, row = capsys.readouterr().out.splitlines()
+    assert len(head.split(",")) == len(row.split(","))
+    assert main(["compare", str(finished), "--json"]) == 0
+    assert {row["method"] for row in json.loads(capsys.readouterr().out)} == {"isolation", "decavg"}
+
+
+def test_a_run_for_other_programs_says_nothing_else_on_stdout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "--methods", "decavg", "--json", *SMALL]) == 0
+    said = capsys.readouterr()
+    assert [row["folder"] for row in json.loads(said.out)] == ["runs/default-1"]
+    assert "1 of 1: decavg" in said.err
+
+
+def test_the_schema_knows_every_setting_of_every_part(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert {"nodes", "rule", "methods", "sweep"} <= made["properties"].keys()
+    for room in SLOTS.values():
+        known = {p["properties"]["name"].get("const"): p["properties"] for p in made["$defs"][room]["anyOf"]}
+        for name in names(room):
+            assert set(find(room, name).parameters) <= known[name].keys()
+
+
+def test_shells_can_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    said = capsys.readouterr().out
+    assert "complete -F" in said
+    assert {"--batch-size", "--grid", "sweep"} <= set(re.findall(r"[\w-]+", said))
 
 
 def test_a_switch_may_stand_before_another_flag(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from coterie.app import peer_status
+from coterie.app.cli import main
 from coterie.app.watch import table
 from coterie.errors import PeerError
 from coterie.net import web
@@ -181,11 +182,13 @@ def test_the_command_prints_a_table_or_json(tmp_path: Path, capsys: pytest.Captu
         (tmp_path / "peer.toml").touch()
         (tmp_path / "run").mkdir()
         announce(tmp_path / "run", server.port)
-        return [await asyncio.to_thread(peer_status.status, home=str(tmp_path), json=json) for json in (False, True)]
+        asked = ["peer", "status", "--home", str(tmp_path)]
+        return [await asyncio.to_thread(main, [*asked, *more]) for more in ([], ["--csv"], ["--json"])]
 
-    assert visiting(visit) == [0, 0]
+    assert visiting(visit) == [0, 0, 0]
     shown, _, rest = capsys.readouterr().out.partition("\n{")
     assert "carol" in shown
+    assert "neighbour,name," in shown
     assert json.loads("{" + rest)["name"] == "alice"
 
 

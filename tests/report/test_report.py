@@ -260,21 +260,42 @@ def test_all_figures_are_written(records: pl.DataFrame, tmp_path: Path, figures:
     }
 
 
-def test_a_curve_is_the_mean_over_nodes_and_seeds_with_its_interval(
+def test_a_curve_is_the_mean_over_nodes_and_seeds_with_few_seeds_as_thin_lines(
     records: pl.DataFrame, tmp_path: Path, figures: dict[str, Figure]
 ) -> None:
     plot_accuracy(records, tmp_path / "a.png")
     (axes,) = figures["a.png"].axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("communication round", "test accuracy, mean over nodes")
-    assert "95 % confidence interval over 3 seeds" in pictures.words(figures["a.png"])
+    assert "Thin: each of 3 seeds; thick: their mean" in pictures.words(figures["a.png"])
+    assert 4 in axes.get_xticks()  # the last round
     assert pictures.legend(axes) == ["centralised", "gossip", "alone"]  # best first
     lines = pictures.named(axes)
     means = [0.1, (0.5 + 0.4 + 0.3) / 3, 0.6, 0.8]
     np.testing.assert_allclose(pictures.points(lines["gossip"]), np.transpose([ROUNDS, means]))
     assert pictures.points(lines["centralised"])[:, 1].tolist() == [1.0, 1.0]  # a level, not a curve
-    band = axes.collections[0].get_paths()[0].vertices
-    half = T_THREE_SEEDS * np.std([0.8, 0.85, 0.75], ddof=1) / math.sqrt(3)
-    assert sorted({y for x, y in band if x == 4}) == pytest.approx([0.8 - half, 0.8 + half], rel=1e-6)
+    thin = [pictures.points(line)[-1, 1] for line in axes.lines if line.get_linewidth() < 1]
+    assert thin[:3] == pytest.approx([0.8, 0.85, 0.75])
+
+
+T_FOUR_SEEDS = 3.182446
+
+
+def test_four_seeds_have_an_interval_and_that_of_a_loss_is_of_its_logarithm(
+    tmp_path: Path, figures: dict[str, Figure]
+) -> None:
+    last, losses = [0.7, 0.8, 0.85, 0.75], [0.1, 1.0, 10.0, 0.5]
+    seeds = [rows("gossip", s, [[0.1], [a]], test_loss=v) for s, (a, v) in enumerate(zip(last, losses, strict=True))]
+    for column, values in (("test_accuracy", last), ("test_loss", losses)):
+        plot_accuracy(frame(*seeds), tmp_path / f"{column}.png", column=column)
+        (axes,) = figures[f"{column}.png"].axes
+        band = axes.collections[0].get_paths()[0].vertices
+        edges = sorted({y for x, y in band if x == max(x for x, _ in band)})
+        taken = np.log(values) if column == "test_loss" else np.array(values)
+        half = T_FOUR_SEEDS * np.std(taken, ddof=1) / 2
+        mean = np.mean(values)
+        wanted = [mean / np.exp(half), mean * np.exp(half)] if column == "test_loss" else [mean - half, mean + half]
+        assert edges == pytest.approx(wanted, rel=1e-5)
+    assert "interval of the logarithm over 4 seeds" in pictures.words(figures["test_loss.png"])
 
 
 def test_a_curve_by_bytes_has_a_level_for_who_sends_nothing(

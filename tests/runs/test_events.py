@@ -43,7 +43,7 @@ def test_every_event_is_there_once_and_in_order(tmp_path: Path, monkeypatch: pyt
         ("end", 3),
         ("end", None),
     ]
-    assert noted.events == records.events(tmp_path / "x")
+    assert [e for e in noted.events if e.name not in ("phase", "need")] == records.events(tmp_path / "x")
     assert noted.closed == 1
     for event in noted.named("evaluation"):
         rows = frame.filter(pl.col("round") == event["round"])

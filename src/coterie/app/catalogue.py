@@ -1,7 +1,7 @@
 """The catalogue of parts: rooms, the parts in them, and the documentation of each part."""
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -50,6 +50,34 @@ def inside(where: str) -> RenderableType:
     if together:
         more = [Text("\nMixes, spread over the nodes; NAME/4 is one with widths divided by 4:"), mixed]
     return Group(table, *more, Text(f"\ncoterie show {SINGULAR[where]} NAME tells all of one.", style="dim"))
+
+
+def rows(where: str | None) -> list[dict[str, Any]]:
+    """The parts of a room, or all rooms, as rows."""
+    if where is None:
+        return [{"room": name, "about": about, "parts": len(_names(name))} for name, about in ABOUT.items()]
+    told = [methods.describe(n) if where == METHODS else described(where, n) for n in _names(where)]
+    return [
+        {"name": name, "summary": summary, "reference": reference}
+        for name, (summary, reference) in zip(_names(where), told, strict=True)
+    ]
+
+
+def about(where: str, name: str) -> dict[str, Any]:
+    """A part or a method, with its settings and their defaults."""
+    if where == METHODS:
+        summary, reference = methods.describe(name)
+        return {"name": name, "summary": summary, "settings": methods.load(name), "reference": reference}
+    from coterie.app.flags import EMPTY, kind_of, load
+
+    part = load(where, name)
+    known = [] if where == "studies" else part.parameters.items()
+    settings = {
+        key: {"type": kind_of(annotation), **({} if default is EMPTY else {"default": default})}
+        for key, (annotation, default) in known
+    }
+    told = {"name": part.name, "summary": part.summary, "body": part.body}
+    return {**told, "settings": settings, "reference": part.reference}
 
 
 def show(where: str, name: str) -> RenderableType:

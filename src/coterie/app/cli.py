@@ -3,10 +3,12 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
+from coterie import waiting
+from coterie.app import formats
 from coterie.app.convergence_view import convergence
 from coterie.app.record_commands import compare, export, plot
 from coterie.app.run_commands import RUN, UP, collect, resume, run_command, up_command
@@ -23,6 +25,7 @@ For example:
   coterie run --rule dechw --topology ba --nodes 50
   coterie run my.toml --rounds 100 --seeds 0-4
   coterie list rules                               what there is to choose from
+  coterie compare runs/a runs/b --json             what is shown as JSON or CSV (--csv), for other programs
 """
 
 PEER = """Be a peer on a real network: one machine, its own data, and the neighbours it knows.
@@ -62,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     tokens = list(sys.argv[1:] if argv is None else argv)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # processes are the only parallelism: on a busy machine threads wait
     try:
+        _greet(tokens)
         return _call(tokens)
     except UnusedCliTokensError as error:
         return complain(f"unexpected argument {(error.unused_tokens or [''])[0]!r}. `coterie --help` tells more.")
@@ -77,7 +81,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         return complain(f"{error.strerror or error}{where}")
 
 
+def _greet(tokens: list[str]) -> None:
+    """Say at once that something happens, before what is slow is imported: in a log only what will run for long."""
+    if "torch" in sys.modules or {"--help", "-h"} & set(tokens):
+        return
+    long = tokens[:2] == ["peer", "run"] or (tokens[:1] and tokens[0] in LONG)
+    if long or (tokens and tokens[0] in SLOW and sys.stderr.isatty()):
+        waiting.tell("loading")
+
+
 def _call(tokens: list[str]) -> int:
+    tokens = formats.take(tokens)
+    command, rest = tokens[:1], tokens[1:]
+    if not command or command[0] not in FLAGGED:
+        return _app({})(tokens) or 0
+    made, typed = FLAGGED[command[0]](rest)
+    return _app({command[0]: made})([*command, *typed]) or 0
+
+
+def _app(made: dict[str, Callable[..., int]]) -> App:
+    """All commands; those that were made for these arguments have their flags."""
     app = App(
         name="coterie",
         help=HELP,
@@ -88,13 +111,10 @@ def _call(tokens: list[str]) -> int:
         suppress_keyboard_interrupt=False,
         result_action="return_value",
     )
-    command, rest = tokens[:1], tokens[1:]
-    made, typed = FLAGGED[command[0]](rest) if command and command[0] in FLAGGED else (None, rest)
     for place, (name, function) in enumerate(COMMANDS.items()):
-        chosen = made if made and name == command[0] else function
-        app.command(chosen, name=name, sort_key=place)
+        app.command(made.get(name, function), name=name, sort_key=place)
     app.command(_peer())
-    return app([*command, *typed]) or 0
+    return app
 
 
 def _graph_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
@@ -121,6 +141,12 @@ def _theory_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
     return theory_command(tokens, THEORY)
 
 
+def _sweep_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
+    from coterie.app.sweep_command import sweep_command
+
+    return sweep_command(tokens)
+
+
 def _show_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
     from coterie.app.plan import show_command
 
@@ -133,7 +159,9 @@ def list_parts(
     """List what there is to choose from."""
     from coterie.app import catalogue
 
-    console().print(catalogue.rooms() if room is None else catalogue.inside(catalogue.room(room)))
+    where = None if room is None else catalogue.room(room)
+    if not formats.write(catalogue.rows(where)):
+        console().print(catalogue.rooms() if where is None else catalogue.inside(where))
     return 0
 
 
@@ -145,7 +173,30 @@ def show(
     """Show what a part does: its equation, its settings, its paper; with --budget E a method's plan, too."""
     from coterie.app import catalogue
 
-    console().print(catalogue.show(catalogue.room(room), name), crop=False)
+    where = catalogue.room(room)
+    if not formats.asked or not formats.write(catalogue.about(where, name)):
+        console().print(catalogue.show(where, name), crop=False)
+    return 0
+
+
+def schema() -> int:
+    """Print a JSON schema of configuration files, with every part's settings, for editors."""
+    from json import dumps
+
+    from coterie.config.schema import schema as made
+
+    print(dumps(made(), indent=2, default=str))
+    return 0
+
+
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="bash, zsh or fish")],
+    /,
+) -> int:
+    """Print what completes commands and flags in a shell: `source <(coterie completion bash)`."""
+    print(
+        _app({name: make([])[0] for name, make in FLAGGED.items() if name != "show"}).generate_completion(shell=shell)
+    )
     return 0
 
 
@@ -174,6 +225,10 @@ def _peer() -> App:
     return app
 
 
+LONG = ("run", "up", "resume", "study", "sweep")
+SLOW = ("show", "graph", "partition", "dynamics", "theory", "compare", "plot", "convergence", "export", "collect")
+"""Commands that import what takes a second or two."""
+
 FLAGGED = {
     "run": run_command,
     "up": up_command,
@@ -182,6 +237,7 @@ FLAGGED = {
     "partition": _partition_command,
     "dynamics": _dynamics_command,
     "theory": _theory_command,
+    "sweep": _sweep_command,
 }
 """Commands whose flags depend on the parts they name."""
 
@@ -212,6 +268,9 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "partition": _stub(PARTITION),
     "dynamics": _stub(DYNAMICS),
     "theory": _stub(THEORY),
+    "sweep": _stub("Run an experiment for every combination of some settings."),
     "study": study,
+    "schema": schema,
+    "completion": completion,
     "collect": collect,
 }

@@ -6,7 +6,7 @@ from typing import Any
 from coterie.app import flags
 from coterie.app.flags import Flag
 from coterie.app.terminal import console, print_facts
-from coterie.app.views import _about, _picture, _whole
+from coterie.app.views import _about, _picture
 from coterie.config.configuration import Configuration
 from coterie.errors import CoterieError
 from coterie.parts import names
@@ -37,8 +37,8 @@ def dynamics_command(tokens: list[str], help: str) -> tuple[Callable[..., int], 
         from coterie.report.dynamics import draw_dynamics
 
         settings = {"nodes": _NODES, "rounds": 100} | flags.settings(known, given, {})
-        seed, picture = _whole("seed", settings.pop("seed", 0)), _picture(settings.pop("draw", None))
-        dimensions = _whole("dimensions", settings.pop("dimensions", 1000))
+        seed, picture = flags.whole("seed", settings.pop("seed", 0)), _picture(settings.pop("draw", None))
+        dimensions = flags.whole("dimensions", settings.pop("dimensions", 1000))
         noise, init = (_number(key, settings.pop(key, usual)) for key, usual in (("noise", 0.001), ("init", 1.0)))
         topology = {"name": family, **settings.pop("topology", {})}
         (experiment,) = Configuration(**settings, topology=topology).resolved.values()

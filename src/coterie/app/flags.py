@@ -314,6 +314,14 @@ def check(typed: Sequence[str], flags: Sequence[Flag]) -> None:
         raise ConfigError(f"unknown setting {name} of {chosen[slot]}", cure=cure)
 
 
+def whole(name: str, value: Any) -> int:
+    """A whole number that was typed."""
+    try:
+        return int(value)
+    except ValueError:
+        raise ConfigError(name, expected="a whole number", got=repr(value)) from None
+
+
 def kind_of(annotation: Any) -> str:
     """The name of a type in the help: `INT`, `NUMBER`, `TEXT`."""
     words = {int: "INT", float: "NUMBER", bool: "BOOL", str: "TEXT", Any: "VALUE"}

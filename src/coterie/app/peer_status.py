@@ -1,10 +1,8 @@
 """Commands that look at a peer."""
 
-from typing import Annotated
-
-from cyclopts import Parameter
 from rich.text import Text
 
+from coterie.app import formats
 from coterie.app.peer_commands import Folder, folder
 from coterie.app.terminal import console
 from coterie.errors import PeerError
@@ -13,9 +11,8 @@ from coterie.errors import PeerError
 def status(
     *,
     home: Folder = None,
-    json: Annotated[bool, Parameter(help="all that is known, for other programs", negative=())] = False,
 ) -> int:
-    """Show how the peer on this machine is doing, and its neighbours."""
+    """Show how the peer on this machine is doing, and its neighbours; with --json or --csv for other programs."""
     from coterie.app.watch import table
     from coterie.net.status import read  # and not what needs torch: this is asked often
 
@@ -28,11 +25,8 @@ def status(
         from coterie.peers.deployment import last_words
 
         raise PeerError(f"the peer in {place} does not answer", cure=last_words(place))
-    if json:
-        from json import dumps
-
-        print(dumps(known, indent=2))
-    else:
+    rows = [{"neighbour": name, **about} for name, about in known["neighbours"].items()]
+    if not formats.write(rows if formats.asked == "csv" else known):
         console().print(table(known))
     return 0
 

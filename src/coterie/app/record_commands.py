@@ -5,6 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from coterie.app import formats
 from coterie.app.several import architectures_of, measures_of, several
 from coterie.app.terminal import console, print_paths
 
@@ -18,8 +19,10 @@ def compare(folder: Annotated[str, Parameter(help="a run directory")], /, *more:
     from coterie.report.statistics import summary
     from coterie.report.tables import render
 
-    screen = console()
-    screen.print(render(summary(several([folder, *more])), width=screen.width))
+    screen, found = console(), summary(several([folder, *more]))
+    if formats.write(found.rows(named=True)):
+        return 0
+    screen.print(render(found, width=screen.width))
     for each in (folder, *more):
         if (sheet := by_architecture(records.load(each), architectures_of(each), each if more else "")) is not None:
             screen.print(sheet.render())

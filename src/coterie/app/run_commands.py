@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from rich.console import Console
 
+from coterie.app import formats
 from coterie.app.several import measures_of
 from coterie.app.terminal import complain, console, print_paths
 from coterie.app.watch_commands import watched
@@ -138,7 +139,9 @@ def _finish(screen: Console, frame: "pl.DataFrame", folder: Path) -> int:
     from coterie.report.statistics import summary
     from coterie.report.tables import render
 
-    screen.print(render(summary(frame), width=screen.width))
+    found = summary(frame)
+    if not formats.write([{**row, "folder": str(folder)} for row in found.rows(named=True)]):
+        screen.print(render(found, width=screen.width))
     with files.disk(folder):
         measures = measures_of([folder])
         write_figures(frame, folder, measures=measures)
@@ -182,5 +185,5 @@ def collect(
     frame, unfinished = deployment.collect([Path(f) for f in (home, *more)], Path(out))
     code = _finish(console(), frame, Path(out))
     for name, end in unfinished.items():
-        print(f"{name} has not finished: its records end with round {end}.")
+        console().print(f"{name} has not finished: its records end with round {end}.", soft_wrap=True)
     return code

@@ -11,6 +11,9 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from coterie import waiting
+from coterie.app import formats
+
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """What steers a terminal, or turns the order of letters around."""
 
@@ -25,15 +28,18 @@ class _Careful(Console):
 
 
 def console(stderr: bool = False) -> Console:
-    """The console: a terminal as wide as it is, a file or a pipe with 100 columns."""
-    made = _Careful(highlight=False, markup=False, stderr=stderr)
+    """The console: a terminal as wide as it is, a file or a pipe with 100 columns. What was waited for is there."""
+    waiting.over()
+    made = _Careful(highlight=False, markup=False, stderr=stderr or bool(formats.asked))
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = 100
     return made
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
-    """Print names and numbers, a line each."""
+    """Print names and numbers, a line each, or in the format asked for."""
+    if formats.write({name.replace(" ", "_"): value for name, value in facts.items()}):
+        return
     table = Table.grid(padding=(0, 2))
     for name, value in facts.items():
         table.add_row(Text(name, style="dim"), f"{value:.4g}" if isinstance(value, float) else _word(value))
@@ -55,5 +61,6 @@ def print_paths(paths: Mapping[str, Any]) -> None:
 
 def complain(text: str, code: int = 2) -> int:
     """Tell on one line what went wrong, and give the exit code."""
+    waiting.over()
     print(f"coterie: {CONTROLS.sub('�', ' '.join(text.split()))}", file=sys.stderr)
     return code

@@ -32,21 +32,22 @@ def graph_command(tokens: list[str], help: str) -> tuple[Callable[..., int], lis
         from coterie.report.network import describe, draw_graph
 
         settings = flags.settings(known, given, {})
-        seed, picture = _whole("seed", settings.pop("seed", 0)), _picture(settings.pop("draw", None))
-        estimates, number = settings.pop("estimates", False), _whole("round", settings.pop("round", 1))
+        seed, picture = flags.whole("seed", settings.pop("seed", 0)), _picture(settings.pop("draw", None))
+        estimates, number = settings.pop("estimates", False), flags.whole("round", settings.pop("round", 1))
         topology = {"name": family, **settings.pop("topology", {})}
         (experiment,) = Configuration(**settings, topology=topology).resolved.values()
         if number < 1:
             raise CoterieError("round", expected="at least 1", got=number)
         drawn = network(experiment, seed).graph(number)
         own_weight = own_weights(drawn, mixing(experiment))
-        print_facts(describe(drawn, own=own_weight))
+        facts: dict[str, Any] = dict(describe(drawn, own=own_weight))
         if estimates:
             from coterie.runs.gain_table import gain_table
 
             if mixing(experiment) == "metropolis":
                 raise CoterieError("with metropolis weights the gain is √n", cure="There is nothing to estimate but n.")
-            print_facts(gain_table(drawn, family_of(experiment), seed))
+            facts |= gain_table(drawn, family_of(experiment), seed)
+        print_facts(facts)
         if picture:
             draw_graph(drawn, picture, own_weight)
             console().print(f"drawn to {picture}", soft_wrap=True)
@@ -78,7 +79,7 @@ def partition_command(tokens: list[str], help: str) -> tuple[Callable[..., int],
         from coterie.report.allocation import draw_allocation
 
         settings = flags.settings(known, given, {})
-        seed, picture = _whole("seed", settings.pop("seed", 0)), _picture(settings.pop("draw", None))
+        seed, picture = flags.whole("seed", settings.pop("seed", 0)), _picture(settings.pop("draw", None))
         chosen = {"name": scheme, **settings.pop("partition", {})}
         (experiment,) = Configuration(**settings, partition=chosen).resolved.values()
         samples = load_samples(experiment)
@@ -110,13 +111,6 @@ def _about(slot: str, tokens: list[str], own: list[Flag]) -> tuple[list[Flag], l
     if name := flags.first_word(typed, own):
         known += flags.part_flags(slot, flags.load(SLOTS[slot], name), {}, own=[f.name for f in own], typed=typed)
     return known, flags.joined(tokens, known)
-
-
-def _whole(name: str, value: Any) -> int:
-    try:
-        return int(value)
-    except ValueError:
-        raise CoterieError(name, expected="a whole number", got=repr(value)) from None
 
 
 def _picture(path: str | None) -> Path | None:

@@ -7,15 +7,18 @@ from typing import Any
 from coterie import methods as presets
 from coterie.config.configuration import DEFAULT, Configuration, by_name, layers_of, merge, nodes_of, read
 from coterie.config.slots import SLOTS, as_table
+from coterie.errors import ConfigError
 
 
-def layered(file: Path | None, flags: Mapping[str, Any]) -> Configuration:
+def layered(file: Path | None, flags: Mapping[str, Any], sweeps: bool = False) -> Configuration:
     """Settings from defaults, then the file, then the flags; a rule named by a flag asks for that one method alone.
 
     Flags that set something of a part without naming it go over the methods, if all of them name that part; and a
     network that is named goes over theirs, if all of them have the same, since it would be for nobody else.
     """
     base = read(DEFAULT) if file is None else read(file)
+    if base.pop("sweep", None) is not None and not sweeps:
+        raise ConfigError(f"{file} describes a sweep", cure=f"`coterie sweep {file}` carries it out.")
     if "name" in as_table(flags.get("rule", {})) and "methods" not in flags:
         base.pop("methods", None)
     methods = flags.get("methods", base.get("methods", {}))

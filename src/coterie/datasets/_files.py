@@ -14,10 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, TextColumn, TransferSpeedColumn
-
-from coterie import files
+from coterie import files, waiting
 from coterie.errors import DataError
 
 T = TypeVar("T")
@@ -164,13 +161,6 @@ def download(source: Source, target: Path) -> None:
     raise OSError("; ".join(failures))
 
 
-def progress_bar(*columns: ProgressColumn) -> Progress:
-    """A bar on the terminal for what takes long, gone when it is done; nothing elsewhere."""
-    console = Console(stderr=True)
-    shown = (TextColumn("{task.description}"), BarColumn(), *columns)
-    return Progress(*shown, console=console, transient=True, disable=not console.is_terminal)
-
-
 def _reason(why: object) -> str:
     return " ".join(str(why).split()) or type(why).__name__
 
@@ -180,22 +170,18 @@ def _first(readers: Sequence[Callable[[Path], T | None]], place: Path) -> T | No
 
 
 def _copy(url: str, target: Path) -> str:
-    """Write what the server sends to the target, with a progress bar; returns its MD5."""
+    """Write what the server sends to the target, and tell how far it is; returns its MD5."""
     digest = hashlib.md5(usedforsecurity=False)
     request = urllib.request.Request(url, headers={"User-Agent": "coterie"})
-    with (
-        progress_bar(DownloadColumn(), TransferSpeedColumn()) as progress,
-        urllib.request.urlopen(request, timeout=30) as response,
-        target.open("wb") as file,
-    ):
-        length = response.headers.get("Content-Length")
-        task = progress.add_task(
-            f"downloading {urlsplit(url).path.rpartition('/')[2]}", total=int(length) if length else None
-        )
+    text = f"downloading {urlsplit(url).path.rpartition('/')[2]} from {urlsplit(url).netloc}"
+    waiting.tell(text)
+    with urllib.request.urlopen(request, timeout=30) as response, target.open("wb") as file:
+        length = int(response.headers.get("Content-Length") or 0)
+        text += f", {length / 1e6:.1f} MB" if length else ""
         while chunk := response.read(1 << 20):
             file.write(chunk)
             digest.update(chunk)
-            progress.advance(task, len(chunk))
+            waiting.tell(text, file.tell(), length or None)
     return digest.hexdigest()
 
 

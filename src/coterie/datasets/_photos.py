@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
-from rich.progress import MofNCompleteColumn
 
+from coterie import waiting
 from coterie.datasets import Dataset
 from coterie.datasets._archives import PublishedFolder
 from coterie.datasets._arrays import Arrays, images
-from coterie.datasets._files import damaged, progress_bar
+from coterie.datasets._files import damaged
 from coterie.errors import ConfigError
 
 LARGEST = 512
@@ -32,14 +32,12 @@ def squares(folder: PublishedFolder, files: Sequence[str], size: int) -> NDArray
     rows: dict[str, list[int]] = {}
     for row, file in enumerate(files):
         rows.setdefault(file, []).append(row)
-    with progress_bar(MofNCompleteColumn()) as progress:
-        task = progress.add_task(f"reading {folder.path.name}", total=len(rows))
-        for file, content in folder.read(rows):
-            try:
-                x[rows[file]] = _square(content, size)
-            except Exception as error:  # a damaged picture can raise anything
-                raise damaged(folder.path / file, error) from error
-            progress.advance(task)
+    for done, (file, content) in enumerate(folder.read(rows)):
+        waiting.tell(f"reading pictures of {folder.path.name}", done, len(rows))
+        try:
+            x[rows[file]] = _square(content, size)
+        except Exception as error:  # a damaged picture can raise anything
+            raise damaged(folder.path / file, error) from error
     return x
 
 

@@ -3,6 +3,7 @@
 An engine's `open` gives a session, and a session carries out one job (a method with a seed) after the other.
 """
 
+from coterie.engines._need import Need
 from coterie.engines._session import CheckpointClock, Engine, JobRun, Outcome, Session, StepwiseSession
 
-__all__ = ["CheckpointClock", "Engine", "JobRun", "Outcome", "Session", "StepwiseSession"]
+__all__ = ["CheckpointClock", "Engine", "JobRun", "Need", "Outcome", "Session", "StepwiseSession"]

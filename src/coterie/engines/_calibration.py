@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from coterie import files
+from coterie import files, waiting
 from coterie.engines._groups import Mode
 from coterie.errors import ConfigError
 from coterie.job import Roster, Samples
@@ -25,17 +25,38 @@ from coterie.parts import Choice
 
 CHUNK_BYTES = (256 * 1024, 1024 * 1024, 4 * 1024 * 1024, 16 * 1024 * 1024)
 """Sizes of a stack's parameters that are tried."""
+SECONDS = 5.0
+"""What a calibration may take, more or less: what would be longer is not tried."""
 
 
 def choose_mode(
-    roster: Roster, samples: Samples, group: int, asked: Literal["auto", "stack", "loop"], chunk: int, workers: int
+    roster: Roster,
+    samples: Samples,
+    group: int,
+    asked: Literal["auto", "stack", "loop"],
+    chunk: int,
+    workers: int,
+    times: int = 1,
 ) -> Mode:
-    """Stack or loop, and how many rows at once: as asked, else the faster one on this machine."""
+    """Stack or loop, and how many rows at once: as asked, else the faster one on this machine.
+
+    Jobs of this kind will be run `times` times. If one row after the other takes all of them no longer than it takes
+    to find out what is faster, nothing is measured.
+    """
     if asked == "loop":
         return Mode(False, 1)
     probe, each = _Probe(roster, samples, group), max(-(-len(roster.groups[group]) // workers), 1)
-    known = _Known()
-    if not known.recall(f"{probe.signature} stackable", probe.stackable):
+    known, stackable = _Known(), f"{probe.signature} stackable"
+    share = f"{probe.signature} batch {roster.training.batch_size} share {each} {asked}"
+    deadline, alone = time.monotonic() + SECONDS, 0.0
+    if asked == "auto" and not known.has(stackable, share):
+        alone = probe.looped(deadline)
+        if alone * times * roster.rounds * _rows_of_a_round(roster, group, workers, probe.steps) < SECONDS:
+            return Mode(False, 1)
+    if not known.has(stackable, share):
+        name = roster.models[group].name
+        waiting.tell(f"calibrating {name}: is it faster stacked? (about {SECONDS:.0f} s, once on this machine)")
+    if not known.recall(stackable, probe.stackable):
         if asked == "stack":
             raise ConfigError(
                 f"model {roster.models[group].name!r} cannot be stacked",
@@ -49,13 +70,19 @@ def choose_mode(
 
     def fastest() -> int:
         sizes = sorted({max(1, min(each, b // (4 * probe.width))) for b in CHUNK_BYTES})
-        times = {size: probe.stacked(size) for size in sizes}
-        if asked == "auto":
-            times[0] = probe.looped()
-        return min(times, key=lambda size: times[size])
+        took = {0: alone or probe.looped(deadline)} if asked == "auto" else {}
+        for size in sizes:
+            if not took or time.monotonic() + 2 * size * min(took.values()) < deadline:
+                took[size] = probe.stacked(size, deadline)
+        return min(took, key=lambda size: took[size])
 
-    best = known.recall(f"{probe.signature} batch {roster.training.batch_size} share {each} {asked}", fastest)
+    best = known.recall(share, fastest)
     return Mode(best > 0, max(best, 1))
+
+
+def _rows_of_a_round(roster: Roster, group: int, workers: int, steps: int) -> float:
+    """How many times a worker does in a round what a probe does with one row."""
+    return sum(roster.steps(int(node)) for node in roster.groups[group]) / max(steps, 1) / workers
 
 
 class _Probe:
@@ -65,6 +92,8 @@ class _Probe:
         self.roster, self.samples, self.group = roster, samples, group
         self.architecture = architectures(roster, samples)[group]
         self.width = max(self.architecture.width, 1)
+        self.steps = min(4, max(roster.steps(int(n)) for n in roster.groups[group]))
+        """How many mini-batches a row is trained for."""
         x = samples.train_x
         plain = isinstance(x, torch.Tensor) and x.is_floating_point() and samples.classes
         kind = ",".join(map(str, samples.shape)) if plain else samples.kind
@@ -79,8 +108,7 @@ class _Probe:
         )
 
     def _trainer(self, rows: int) -> Trainer:
-        steps = min(4, max(self.roster.steps(int(n)) for n in self.roster.groups[self.group]))
-        size = self.roster.training.batch_size
+        steps, size = self.steps, self.roster.training.batch_size
         whole = np.arange(min(len(self.samples.train_y), steps * size))
         roster = replace(
             self.roster,
@@ -116,15 +144,15 @@ class _Probe:
         wanted = torch.cat([stacked.outputs(both[[row]], alike) for row in both])  # a single row is not stacked
         return trained and all(torch.allclose(s, wanted, rtol=1e-2, atol=1e-3) for s in said)
 
-    def stacked(self, rows: int) -> float:
+    def stacked(self, rows: int, deadline: float) -> float:
         """Seconds per row when this many are stacked."""
         trainer = self._trainer(rows)
-        return _best(lambda: trainer.train_stack(np.arange(rows), 1)) / rows
+        return _best(lambda: trainer.train_stack(np.arange(rows), 1), deadline) / rows
 
-    def looped(self) -> float:
+    def looped(self, deadline: float) -> float:
         """Seconds per row one by one."""
         trainer = self._trainer(1)
-        return _best(lambda: trainer.train_row(0, 1))
+        return _best(lambda: trainer.train_row(0, 1), deadline)
 
 
 def _text(choice: Choice) -> str:
@@ -134,14 +162,14 @@ def _text(choice: Choice) -> str:
     return hashlib.blake2b(Path(file).read_bytes(), digest_size=4).hexdigest() if file else ""
 
 
-def _best(run: Callable[[], object]) -> float:
-    run()
-    times = []
-    for _ in range(5):
+def _best(run: Callable[[], object], deadline: float) -> float:
+    """The least of up to six times that it takes, fewer if the deadline has come; the first is without its habits."""
+    took: list[float] = []
+    while not took or (len(took) < 6 and time.monotonic() < deadline):
         start = time.perf_counter()
         run()
-        times.append(time.perf_counter() - start)
-    return min(times)
+        took.append(time.perf_counter() - start)
+    return min(took[1:] or took)
 
 
 class _Known:
@@ -153,6 +181,10 @@ class _Known:
         with contextlib.suppress(OSError, ValueError, RecursionError):  # what is damaged is measured anew
             found = files.read_json(self.path)
             self.known = {key: value for key, value in found.items() if isinstance(value, int) and value >= 0}
+
+    def has(self, *keys: str) -> bool:
+        """Whether all of this is known; of what cannot be stacked no more than that."""
+        return self.known.get(keys[0]) == 0 or all(key in self.known for key in keys)
 
     def recall(self, key: str, measure: Callable[[], int]) -> int:
         """The remembered value, or a new one that is remembered from now on."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from coterie import records
 from coterie.config.configuration import Configuration, Method
+from coterie.engines._need import Need
 from coterie.errors import RunError
 from coterie.job import Job, Ledger
 from coterie.mail.traffic import Traffic
@@ -74,8 +75,15 @@ class Session(ABC):
     """Whether its nodes find out the gain for themselves before the first round, if they are to."""
 
     @abstractmethod
-    def choose(self, job: Job) -> dict[str, Any]:
-        """How a job will be computed here (workers, stacking): chosen when a run begins, and kept for all of it."""
+    def choose(self, job: Job, times: int = 1) -> dict[str, Any]:
+        """How a job will be computed here (workers, stacking): chosen when a run begins, and kept for all of it.
+
+        It is one of so many that are computed alike.
+        """
+
+    @abstractmethod
+    def need(self, job: Job) -> Need | None:
+        """The memory that a job will take here beside what is there already; None if that is on other machines."""
 
     @abstractmethod
     def run(self, task: JobRun) -> Outcome:

@@ -95,9 +95,12 @@ class ClusterSession(Simulation):
         where = {"by": self.placement.by, "cut": self.placement.cut, "links": self.placement.links}
         return {"workers": self.count, "modes": modes, "placement": where}
 
-    def choose(self, job: Job) -> dict[str, Any]:
+    def need(self, job: Job) -> None:
+        return None
+
+    def choose(self, job: Job, times: int = 1) -> dict[str, Any]:
         self.count = self._count(job)
-        asked = self.engine.mode, self.engine.chunk, self.count
+        asked = self.engine.mode, self.engine.chunk, self.count, times
         self._modes = [choose_mode(job.roster, job.samples, g, *asked) for g in range(len(job.roster.groups))]
         self.placement = self._place(job)
         return self.plan

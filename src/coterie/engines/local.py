@@ -9,6 +9,7 @@ from coterie.engines._calibration import choose_mode
 from coterie.engines._dealing import Dealer
 from coterie.engines._groups import Mode
 from coterie.engines._matrices import Matrices, Models
+from coterie.engines._need import Need, stacked_need
 from coterie.engines._scheduler import Scheduler
 from coterie.engines._session import Engine
 from coterie.engines._simulation import Simulation
@@ -76,10 +77,13 @@ class LocalSession(Simulation):
         self._scheduler = Scheduler(job, self.models, self.workers, self._dealer)
         self.ledger, self.traffic = self._scheduler.ledger, self._scheduler.traffic
 
-    def choose(self, job: Job) -> dict[str, Any]:
-        asked = self.engine.mode, self.engine.chunk, self.workers.count
+    def choose(self, job: Job, times: int = 1) -> dict[str, Any]:
+        asked = self.engine.mode, self.engine.chunk, self.workers.count, times
         self._modes = [choose_mode(job.roster, job.samples, g, *asked) for g in range(len(job.roster.groups))]
         return self.plan
+
+    def need(self, job: Job) -> Need:
+        return stacked_need(job, self.workers.count, self.engine.device)
 
     def close(self) -> None:
         self.workers.close()

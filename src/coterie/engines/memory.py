@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from coterie.engines._need import Need, alone_need
 from coterie.engines._session import Engine, StepwiseSession
 from coterie.errors import Refused
 from coterie.job import Job, Ledger
@@ -99,8 +100,11 @@ class MemorySession(StepwiseSession):
 
     plan: dict[str, Any] = {}  # noqa: RUF012  nothing to choose
 
-    def choose(self, job: Job) -> dict[str, Any]:
+    def choose(self, job: Job, times: int = 1) -> dict[str, Any]:
         return {}
+
+    def need(self, job: Job) -> Need:
+        return alone_need(job)
 
     def begin(self, job: Job, plan: dict[str, Any] | None = None) -> None:
         torch.set_num_threads(1)

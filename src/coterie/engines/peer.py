@@ -18,6 +18,7 @@ import polars as pl
 
 from coterie import processes, records
 from coterie.config.objects import names
+from coterie.engines._need import Need, alone_need
 from coterie.engines._session import Engine, JobRun, Outcome, Session
 from coterie.errors import ConfigError, CoterieError, DivergedError, RunError
 from coterie.job import Job
@@ -103,7 +104,10 @@ class Fleet(Session):
         """Where the peers of the present job have their homes."""
         self.crew: list[_Process] = []
 
-    def choose(self, job: Job) -> dict[str, Any]:
+    def need(self, job: Job) -> Need:
+        return alone_need(job, processes=job.roster.nodes)
+
+    def choose(self, job: Job, times: int = 1) -> dict[str, Any]:
         return {"processes": job.roster.nodes}
 
     def run(self, task: JobRun) -> Outcome:

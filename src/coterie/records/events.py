@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from coterie.records.models import NodeModels
 
-NAMES = ("begin", "round", "evaluation", "exchange", "fault", "checkpoint", "warning", "end", "peers")
-"""All events there are; docs/records.md tells what each says. `peers` is for observers alone, not for the journal."""
+NAMES = ("begin", "round", "evaluation", "exchange", "fault", "checkpoint", "warning", "end", "peers", "phase", "need")
+"""All events there are; docs/records.md tells what each says. The last three are for observers alone."""
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,10 @@ LOOK: Any = {
 }
 
 
+FEW = 4
+"""With fewer seeds an interval says less than the seeds themselves, which are drawn instead."""
+
+
 class Curve(NamedTuple):
     """The curve of one method: x values, means, and the lower and upper edge of the band (NaN where there is none)."""
 
@@ -69,6 +73,13 @@ class Curve(NamedTuple):
     mean: Values
     low: Values
     high: Values
+    seeds: tuple[Values, ...] = ()
+    """Where there are few, the values of each seed at x."""
+
+    def at(self, keep: NDArray[np.bool_]) -> "Curve":
+        """The curve at some of its places."""
+        x, mean, low, high = (a[keep] for a in self[:4])
+        return Curve(x, mean, low, high, tuple(each[keep] for each in self.seeds))
 
     @classmethod
     def bare(cls, x: Values, mean: Values) -> "Curve":
@@ -86,7 +97,8 @@ def accuracy_figure(
 ) -> Figure:
     """The mean over nodes of a column against rounds, bytes or batches, one line per method.
 
-    The band is the 95 % confidence interval over seeds or, where every method has one seed, the middle 80 % of nodes.
+    The band is the 95 % confidence interval over seeds (of the logarithm, for a loss) or, where every method has one
+    seed, the middle 80 % of nodes. Of two or three seeds each is a thin line instead.
     The reference method is a dashed line at its last value; a method that never moves along x (it sends nothing) is a
     dotted one.
     """
@@ -106,12 +118,14 @@ def accuracy_figure(
             _draw(axes, found, looks[method], _label(method), log_x)
         if log_x:
             axes.set_xscale("log")
+        elif x == "round":
+            ticks_to(axes, max(float(c.x[-1]) for c in curves.values()))
         else:
-            axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+            axes.xaxis.set_major_locator(MaxNLocator("auto"))
         axes.xaxis.set_major_formatter(EngFormatter("B") if x == "sent_bytes" else StrMethodFormatter("{x:,.6g}"))
         _limit_y(axes, list(curves.values()), column)
         name = column.replace("_", " ")
-        _entitle(axes, f"{name.capitalize()} by {TITLES[x]}", _band_note(seeds))
+        _entitle(axes, f"{name.capitalize()} by {TITLES[x]}", _band_note(seeds, column))
         axes.set_xlabel(AXES[x])
         axes.set_ylabel(f"{name}, mean over nodes")
         axes.grid(axis="y", color=FAINT, linewidth=0.7)
@@ -209,11 +223,12 @@ def plot_all(records: pl.DataFrame, folder: Path, reference: str = REFERENCE) ->
 
 def curve(mine: pl.DataFrame, x: str, column: str, over_seeds: bool) -> Curve:
     """The mean of a column over the nodes and seeds of one method, where both axes have a finite value."""
-    points = []
-    for (number,), values in per_seed(mine, column).group_by("round", maintain_order=True):
-        mean, half = mean_ci(values["value"])
+    points, found = [], per_seed(mine, column)
+    few = found["seed"].n_unique() < FEW
+    for (number,), values in found.group_by("round", maintain_order=True):
+        mean, _ = mean_ci(values["value"])
         nodes = mine.filter(pl.col("round") == number)[column]
-        low, high = (mean - half, mean + half) if over_seeds else _middle(nodes)
+        low, high = _middle(nodes) if not over_seeds else (np.nan, np.nan) if few else interval(values["value"], column)
         points.append((number, mean, low, high))
     table = pl.DataFrame(points, schema=["round", "mean", "low", "high"], orient="row")
     if x == "round":
@@ -221,7 +236,40 @@ def curve(mine: pl.DataFrame, x: str, column: str, over_seeds: bool) -> Curve:
     else:
         table = table.join(per_seed(mine, x).group_by("round").agg(x=pl.col("value").mean()), on="round")
     table = table.drop_nulls("x").filter(pl.col("mean").is_finite()).sort("round")
-    return Curve(*(table[c].cast(pl.Float64).fill_null(np.nan).to_numpy() for c in ("x", "mean", "low", "high")))
+    seeds = (
+        tuple(
+            _floats(table.join(own, on="round", how="left", maintain_order="left")["value"])
+            for own in (
+                found.filter(pl.col("seed") == seed).select("round", "value") for seed in found["seed"].unique().sort()
+            )
+        )
+        if over_seeds and few
+        else ()
+    )
+    x_values, mean_values, lows, highs = (_floats(table[c]) for c in ("x", "mean", "low", "high"))
+    return Curve(x_values, mean_values, lows, highs, seeds)
+
+
+def _floats(values: pl.Series) -> Values:
+    return values.cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+
+def interval(values: pl.Series, column: str) -> tuple[float, float]:
+    """The edges of the 95 % confidence interval over seeds; of a loss it is that of its logarithm, about its mean.
+
+    A loss is positive and can be a hundred times another: an interval of the loss itself would reach below 0.
+    """
+    mean, half = mean_ci(values)
+    if "loss" not in column or not (values.drop_nulls() > 0).all():
+        return mean - half, mean + half
+    factor = float(np.exp(mean_ci(values.log())[1]))
+    return mean / factor, mean * factor
+
+
+def ticks_to(axes: Axes, last: float) -> None:
+    """Ticks at whole rounds, the last one among them."""
+    every = MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]).tick_values(0, last)
+    axes.set_xticks([t for t in every if 0 <= t <= 0.93 * last] + [last])
 
 
 def _middle(values: pl.Series) -> tuple[float, float]:
@@ -248,7 +296,9 @@ def _draw(axes: Axes, curve: Curve, look: LineLook, label: str, log_x: bool) -> 
         axes.axhline(curve.mean[-1], color=look.colour, linestyle=STILL, linewidth=1.5, label=label)
     else:
         # A logarithmic axis has no place for the start.
-        x, mean, low, high = (a[curve.x > 0] for a in curve) if log_x else curve
+        x, mean, low, high, seeds = curve.at(curve.x > 0) if log_x else curve
+        for each in seeds:
+            axes.plot(x, each, color=look.colour, alpha=0.45, linewidth=0.7)
         axes.fill_between(x, low, high, color=look.colour, alpha=0.15, linewidth=0)
         marks = "o" if len(x) < 30 else ""
         line = axes.plot(x, mean, color=look.colour, linestyle=look.style, linewidth=1.8, marker=marks, label=label)
@@ -256,9 +306,9 @@ def _draw(axes: Axes, curve: Curve, look: LineLook, label: str, log_x: bool) -> 
 
 
 def _limit_y(axes: Axes, curves: list[Curve], column: str) -> None:
-    """Set the range of the y axis by the means: the interval of two seeds can be wider than all the curves."""
-    means = np.concatenate([c.mean for c in curves])
-    low, high = float(means.min()), float(means.max())
+    """Set the range of the y axis by the lines: the interval of two seeds can be wider than all the curves."""
+    shown = np.concatenate([values for c in curves for values in (c.mean, *c.seeds)])
+    low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
     margin = 0.06 * (high - low) or 0.05 * abs(high) or 0.05
     if low > 0 and high > 100 * low and "accuracy" not in column:
         axes.set_yscale("log")
@@ -297,12 +347,12 @@ def _seeds(records: pl.DataFrame) -> int:
     return max(records.filter(pl.col("method") == m)["seed"].n_unique() for m in methods(records))
 
 
-def _band_note(seeds: int) -> str:
-    return (
-        f"Band: 95 % confidence interval over {seeds} seeds"
-        if seeds > 1
-        else "One seed; band: the middle 80 % of nodes"
-    )
+def _band_note(seeds: int, column: str) -> str:
+    if seeds == 1:
+        return "One seed; band: the middle 80 % of nodes"
+    if seeds < FEW:
+        return f"Thin: each of {seeds} seeds; thick: their mean"
+    return f"Band: 95 % confidence interval{' of the logarithm' * ('loss' in column)} over {seeds} seeds"
 
 
 def _entitle(axes: Axes, title: str, note: str) -> None:

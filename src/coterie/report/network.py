@@ -17,6 +17,7 @@ from coterie.network.graph import Graph
 from coterie.network.rewiring import assortativity
 
 _ARROWS = 3000  # more arrow heads than this hide what they point at
+_NUMBERED = 50  # more numbers than this cannot be read
 
 
 def describe(graph: Graph, sizes: ArrayLike | None = None, own: ArrayLike = 1.0) -> dict[str, object]:
@@ -50,7 +51,9 @@ def draw_graph(graph: Graph, path: str | Path, own: ArrayLike = 1.0) -> None:
     _draw_links(graph, place, axes)
     degree = graph.degree
     low, high = int(degree.min()), int(degree.max())
+    numbered = graph.nodes <= _NUMBERED
     area = np.clip(6000 / graph.nodes, 12, 150) * (0.6 + 1.8 * (degree - low) / max(1, high - low))
+    area = np.maximum(area, 150) if numbered else area  # a number stands in each
     colours: dict[str, Any] = {
         "cmap": "viridis",
         "vmin": low - 0.5,
@@ -60,6 +63,10 @@ def draw_graph(graph: Graph, path: str | Path, own: ArrayLike = 1.0) -> None:
     }
     order = np.argsort(degree, kind="stable")  # hubs last, on top
     dots = axes.scatter(place[order, 0], place[order, 1], s=area[order], c=degree[order], zorder=2, **colours)
+    for node in range(graph.nodes if numbered else 0):
+        light = degree[node] > low + 0.6 * max(1, high - low)  # the colours go from dark to light
+        colour: Any = {"color": "black" if light else "white", "fontsize": 6.5, "zorder": 3}
+        axes.annotate(f"{node}", (place[node, 0], place[node, 1]), ha="center", va="center", **colour)
     bar = figure.colorbar(dots, ax=axes, shrink=0.7, label="degree (how many a node hears)")
     bar.set_ticks(range(low, high + 1) if high - low < 10 else MaxNLocator(8, integer=True))
     axes.set_xlabel(_caption(graph, own), labelpad=10)

@@ -13,7 +13,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from coterie.report.curves import FAINT, LOOK, PALETTE, Curve, X, curve, save
+from coterie.report.curves import AXES, FAINT, LOOK, PALETTE, Curve, X, curve, save, ticks_to
 
 SOLID, DASHED = "-", (0, (4, 2))
 
@@ -34,7 +34,7 @@ class Panel:
 
     title: str
     lines: Sequence[Line]
-    x: str = "communication round"
+    x: str = AXES["round"]
     y: str = "test loss, mean over nodes"
     log_x: bool = True
     log_y: bool = True
@@ -66,8 +66,8 @@ def line(
     return Line(found._replace(x=found.x / stretch), label, colour, style)
 
 
-def draw_panels(panels: Sequence[Panel], path: Path, columns: int = 2) -> Path:
-    """Draw panels side by side, each with a legend of its own."""
+def draw_panels(panels: Sequence[Panel], path: Path, columns: int = 2, alike: bool = False) -> Path:
+    """Draw panels side by side, each with a legend of its own; those that are `alike` have the same y axis."""
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     with mpl.rc_context(LOOK):
@@ -78,24 +78,30 @@ def draw_panels(panels: Sequence[Panel], path: Path, columns: int = 2) -> Path:
                 _draw(axes, panels[place])
             else:
                 axes.set_visible(False)
+        if alike:
+            edges = [axes.get_ylim() for axes in grid.flat[: len(panels)]]
+            for axes in grid.flat:
+                axes.set_ylim(min(low for low, _ in edges), max(high for _, high in edges))
         return save(figure, path)
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
     for one in panel.lines:
-        x, mean, low, high = one.curve
-        keep = (x > 0) if panel.log_x else np.ones(len(x), bool)  # a logarithmic axis has no place for the start
-        if panel.log_y:
-            keep &= mean > 0
-            low = np.where(low > 0, low, mean)  # an interval that reaches 0 has no place there either
-        axes.fill_between(x[keep], low[keep], high[keep], color=one.colour, alpha=0.15, linewidth=0)
-        label = one.label or "_"
-        axes.plot(x[keep], mean[keep], color=one.colour, linestyle=one.style, linewidth=1.6, label=label)
+        # a logarithmic axis has no place for the start, nor for an interval that reaches 0
+        keep = (one.curve.x > 0) | (not panel.log_x)
+        x, mean, low, high, seeds = one.curve.at(keep & ((one.curve.mean > 0) | (not panel.log_y)))
+        low = np.where((low > 0) | (not panel.log_y), low, mean)
+        axes.fill_between(x, low, high, color=one.colour, alpha=0.15, linewidth=0)
+        for each in seeds:
+            axes.plot(x, each, color=one.colour, alpha=0.45, linewidth=0.6)
+        axes.plot(x, mean, color=one.colour, linestyle=one.style, linewidth=1.6, label=one.label or "_")
     for height, label, tone in panel.levels:
         axes.axhline(height, color=tone, linestyle=DASHED, linewidth=1.0, label=label or "_")
     if panel.log_x:
         axes.set_xscale("log")
         _few_ticks(axes.xaxis)
+    elif panel.x == AXES["round"] and (ends := [one.curve.x[-1] for one in panel.lines if len(one.curve.x)]):
+        ticks_to(axes, float(max(ends)))
     if panel.log_y:
         axes.set_yscale("log")
         _few_ticks(axes.yaxis)
@@ -117,8 +123,9 @@ def _few_ticks(axis: Axis) -> None:
 
 
 def _limit(axes: Axes, panel: Panel) -> None:
-    """Set the range of the y axis by the means: the interval of two seeds can be wider than all the curves."""
-    heights = [one.curve.mean[(one.curve.x > 0) | (not panel.log_x)] for one in panel.lines]
+    """Set the range of the y axis by the lines: the interval of two seeds can be wider than all the curves."""
+    drawn = [one.curve.at((one.curve.x > 0) | (not panel.log_x)) for one in panel.lines]
+    heights = [values for one in drawn for values in (one.mean, *one.seeds)]
     shown = np.concatenate([*heights, [height for height, *_ in panel.levels]])
     shown = shown[np.isfinite(shown) & ((shown > 0) | (not panel.log_y))]
     if not shown.size or shown.min() == shown.max():

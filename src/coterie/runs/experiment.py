@@ -1,15 +1,17 @@
 """An experiment from Python: a configuration that runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from coterie.config.configuration import Configuration, read
+from coterie.config.configuration import Configuration, merge, read
+from coterie.config.objects import tables
 from coterie.config.slots import as_table
 from coterie.records import Observer
 from coterie.runs.run import Run
 from coterie.runs.runner import run
 from coterie.runs.shown import onlookers
+from coterie.runs.sweep import SweepOrder, Swept, combined, sweep
 
 
 class Experiment(Configuration):
@@ -31,3 +33,25 @@ class Experiment(Configuration):
         if out is not None:
             made.report()
         return made
+
+    def sweep(
+        self,
+        grid: Mapping[str, Sequence[Any]],
+        out: str | Path,
+        seeds: Sequence[int] | None = None,
+        jobs: int = 0,
+        metric: str = "accuracy",
+        observers: Sequence[Observer] = (),
+    ) -> Swept:
+        """Run this experiment with every combination of some settings, such as `{"partition.alpha": [0.1, 0.5]}`.
+
+        Runs are kept in `out` by their settings: what is there already is not run again.
+        """
+        mine = self.model_dump()
+
+        def made(cell: dict[str, Any]) -> Configuration:
+            below = {key: value for key, value in mine.items() if key != "methods" or "rule" not in cell}
+            return type(self)(**merge(below, tables(cell)))
+
+        chosen = None if seeds is None else tuple(seeds)
+        return sweep(SweepOrder(combined(grid, made), metric, chosen, jobs=jobs), out, observers)

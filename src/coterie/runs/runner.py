@@ -9,11 +9,11 @@ from typing import Any
 
 import polars as pl
 
-from coterie import files, processes, records
+from coterie import files, processes, records, waiting
 from coterie.config.build import build, load_samples
 from coterie.config.configuration import Configuration
 from coterie.config.objects import stays_here
-from coterie.engines import Engine, JobRun, Session
+from coterie.engines import Engine, JobRun, Need, Session
 from coterie.errors import ConfigError, CoterieError, DataError, DivergedError, GraphError
 from coterie.job import Job, Samples
 from coterie.records import Channel, Journal, Observer, nodes
@@ -122,7 +122,15 @@ class _Runner:
             raise Interrupted(self.folder.path if self.folder else None) from None
 
     def _carry_out(self, left: list[JobKey]) -> pl.DataFrame:
+        with waiting.heard_by(self._waiting):
+            return self._prepared(left)
+
+    def _waiting(self, text: str, done: int = 0, total: int | None = None) -> None:
+        self.channel.live("phase", text=text, done=done, total=total)
+
+    def _prepared(self, left: list[JobKey]) -> pl.DataFrame:
         first = next(iter(self.methods.values()))
+        self._waiting(f"loading {first.choice('dataset').name}")
         samples = load_samples(first)
         engine: Engine = first.choice("engine").make()
         if why := stays_here(choice for method in self.methods.values() for choice in method.shipped):
@@ -142,18 +150,25 @@ class _Runner:
         """
         self.plans = self.folder.plans() if self.folder else {}
         new: dict[JobKey, dict[str, Any]] = {}
+        needs: list[Need] = []
         for method, seed in [job for job in left if job not in self.plans]:
             alike = next((plan for (m, _), plan in new.items() if m == method), None)
             if alike is None:
+                self._waiting(f"preparing {method}, seed {seed}")
                 try:
-                    self.built[method, seed] = build(self.methods[method], samples, seed)
-                    alike = session.choose(self.built[method, seed])
+                    job = self.built[method, seed] = build(self.methods[method], samples, seed)
+                    if need := session.need(job):
+                        needs.append(need)
+                        need.check(method)
+                    alike = session.choose(job, times=sum(m == method for m, _ in left))
                 except ConfigError:
                     raise
                 except CoterieError:  # of this seed's draw alone; raised again in its turn: it costs no other job
                     continue
             new[method, seed] = alike
         self.plans |= new
+        if needs:
+            self.channel.live("need", bytes=max(need.all for need in needs), free=processes.memory_free())
         if new and self.folder:
             self.folder.note_plans(self.plans)
 

@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
@@ -12,18 +11,20 @@ from pathlib import Path
 from types import FrameType
 
 from coterie import files, processes, records
-from coterie.config.configuration import Configuration
-from coterie.errors import CoterieError, DivergedError, RunError
+from coterie.config.objects import names
+from coterie.errors import RunError
 from coterie.processes import cores_here
 from coterie.records import Channel, Event, Observer
-from coterie.runs import runner
+from coterie.runs.carrying import ended, here, on_cluster, run_task
 from coterie.runs.exhibits import Exhibit, Shown
-from coterie.runs.study_order import AGAIN, Order
+from coterie.runs.study_order import AGAIN, Commission
 from coterie.runs.study_pages import cost, write_exhibit
 from coterie.runs.task_store import Task, TaskStore
 
 
-def conduct(order: Order, out: Path, observers: Sequence[Observer] = ()) -> Iterator[tuple[str, Exhibit, list[Shown]]]:
+def conduct(
+    order: Commission, out: Path, observers: Sequence[Observer] = ()
+) -> Iterator[tuple[str, Exhibit, list[Shown]]]:
     """Run what is not kept yet and show every exhibit, each as soon as its runs are there."""
     exhibits = order.exhibits()
     wanted = {
@@ -41,7 +42,7 @@ class _StudyRun:
 
     def __init__(
         self,
-        order: Order,
+        order: Commission,
         out: Path,
         exhibits: Mapping[str, Exhibit],
         wanted: Mapping[str, Mapping[str, Mapping[tuple[str, int], Task]]],
@@ -68,8 +69,13 @@ class _StudyRun:
         yield from self._so_far()
         tasks = {key: {"name": task.name, "rounds": task.experiment.rounds} for key, task in left.items()}
         self.channel.tell("begin", tasks=tasks, kept=len(self.every) - len(left))
+        carry_out = _carry_out
+        if any(True for task in left.values() for _ in names(task.experiment.model_dump())):
+            carry_out = here  # only this process has the objects
+        elif self.order.cluster:
+            carry_out = on_cluster
         try:
-            for key in _carry_out(left, self.store, self.order, self.channel):
+            for key in carry_out(left, self.store, self.order, self.channel):
                 self.ready.add(key)
                 yield from self._complete()
         except KeyboardInterrupt:
@@ -104,7 +110,7 @@ class _StudyRun:
         return label, exhibit, shown
 
 
-def _carry_out(left: Mapping[str, Task], store: TaskStore, order: Order, channel: Channel) -> Iterator[str]:
+def _carry_out(left: Mapping[str, Task], store: TaskStore, order: Commission, channel: Channel) -> Iterator[str]:
     """Run the tasks in processes of their own; gives each as it is finished."""
     cores = cores_here()
     jobs = min(order.jobs or cores, len(left))
@@ -130,11 +136,7 @@ def _carry_out(left: Mapping[str, Task], store: TaskStore, order: Order, channel
                 task, (how, why) = busy.pop(pipe), said
                 if how == "interrupted":
                     continue
-                if how == "failed":
-                    raise RunError(f"{task.name}: {why}")
-                if how == "diverged":
-                    store.fail(task.key, why)
-                channel.tell("end", task=task.key, how=how, **({"error": why} if why else {}))
+                ended(task, how, why, store, channel)
                 if not stopping:
                     _hand_out(pipe, queue, busy, store, order, max(1, cores // jobs))
                 yield task.key
@@ -143,7 +145,7 @@ def _carry_out(left: Mapping[str, Task], store: TaskStore, order: Order, channel
 
 
 def _hand_out(
-    pipe: Connection, queue: list[Task], busy: dict[Connection, Task], store: TaskStore, order: Order, workers: int
+    pipe: Connection, queue: list[Task], busy: dict[Connection, Task], store: TaskStore, order: Commission, workers: int
 ) -> None:
     if queue:
         busy[pipe] = queue.pop(0)
@@ -217,24 +219,4 @@ def _work(pipe: Connection) -> None:
     with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
         while True:
             folder, experiment = pipe.recv()
-            pipe.send(_run_task(folder, experiment, _Reporter(pipe)))
-
-
-def _run_task(folder: str, experiment: Configuration | None, reporter: _Reporter) -> tuple[str, str]:
-    """How a task has ended, and what the trouble was."""
-    try:
-        if experiment is None:
-            runner.resume(folder, [reporter])
-        else:
-            runner.run(experiment, folder, [reporter])
-    except (runner.Interrupted, KeyboardInterrupt):
-        return "interrupted", ""
-    except DivergedError as error:
-        return "diverged", str(error)
-    except CoterieError as error:
-        return "failed", str(error)
-    except OSError:
-        raise
-    except Exception:
-        return "failed", traceback.format_exc()
-    return "done", ""
+            pipe.send(run_task(folder, experiment, [_Reporter(pipe)]))

@@ -1,7 +1,9 @@
 """What a user asks of a study: which exhibits, at which scale, with which seeds."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from coterie.config.configuration import Configuration
 from coterie.errors import ConfigError
@@ -13,8 +15,43 @@ AGAIN = "Mend it, then say the same command again: runs that are done are kept."
 """The cure for what stops a study."""
 
 
+class Commission(ABC):
+    """What is to be carried out: exhibits, with which seeds, from which data, and how many runs at a time."""
+
+    seeds: tuple[int, ...] | None
+    """Instead of the experiments' own."""
+    data_dir: str | None
+    jobs: int
+    """How many tasks are run at a time; 0: as many as there are cores."""
+    cluster: str = ""
+    """What runs tasks as jobs of its own, such as `slurm`; nothing: this machine."""
+    cluster_settings: Mapping[str, Any] = {}
+
+    @abstractmethod
+    def exhibits(self) -> dict[str, Exhibit]:
+        """The exhibits asked for."""
+
+    def asks_for(self, method: str, exhibits: Mapping[str, Exhibit]) -> bool:
+        """Whether runs of this method are wanted."""
+        return True
+
+    def check(self) -> None:
+        """Refuse what makes no sense."""
+        if self.jobs < 0:
+            raise ConfigError("jobs", expected="at least 0", got=self.jobs)
+
+    def tasks(self, run: str, experiment: Configuration) -> dict[tuple[str, int], Task]:
+        """The tasks of a run, by method and seed."""
+        seeds = self.seeds or experiment.seeds
+        return {
+            (method, seed): Task(f"{run}: {method}, seed {seed}", settled.model_copy(update={"seeds": (seed,)}))
+            for seed in seeds
+            for method, settled in experiment.resolved.items()
+        }
+
+
 @dataclass(frozen=True)
-class Order:
+class Order(Commission):
     """What a user asked of a study."""
 
     study: str
@@ -24,17 +61,13 @@ class Order:
     only: Sequence[str] = ()
     """Only these cells of the scale `full`, and of any exhibit only these methods."""
     seeds: tuple[int, ...] | None = None
-    """Instead of the scale's own."""
     data_dir: str | None = None
     jobs: int = 0
-    """How many tasks are run at a time; 0: as many as there are cores."""
 
     def __post_init__(self) -> None:
-        if self.jobs < 0:
-            raise ConfigError("jobs", expected="at least 0", got=self.jobs)
+        self.check()
 
     def exhibits(self) -> dict[str, Exhibit]:
-        """The exhibits asked for."""
         if self.scale not in SCALES:
             raise unknown("scale", self.scale, SCALES)
         made: dict[str, Exhibit] = find("studies", self.study).make()(self.scale)
@@ -63,12 +96,3 @@ class Order:
         """Whether runs of this method are wanted."""
         _, methods = self._only(exhibits)
         return not methods or method in methods
-
-    def tasks(self, run: str, experiment: Configuration) -> dict[tuple[str, int], Task]:
-        """The tasks of a run, by method and seed."""
-        seeds = self.seeds or experiment.seeds
-        return {
-            (method, seed): Task(f"{run}: {method}, seed {seed}", settled.model_copy(update={"seeds": (seed,)}))
-            for seed in seeds
-            for method, settled in experiment.resolved.items()
-        }
