@@ -15,7 +15,7 @@ from coterie.runs.experiment import Experiment
 from small import LOOP
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+SCRIPTS = sorted(EXAMPLES.glob("own_*.py"))
 LEARNT = {"own_rule": ("careful", 0.5), "own_transformer": ("decavg", 0.8)}
 """What an example's method reaches at least, where it is an accuracy."""
 
