@@ -62,11 +62,14 @@ def test_all_baselines_run_side_by_side_from_flags_alone() -> None:
     assert len(losses) == len(found)  # each does something of its own
 
 
-def test_compare_tells_what_each_architecture_reaches(capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_tells_what_each_architecture_reaches(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of present models, of peaks, and on nodes' own data; a user's own model by its file, of which nothing is run."""
     Path("own.py").write_text(SEVEN.replace("64, 7", "64, classes"))
     ran("--methods dfml,dec-fedavg --models mlp[8],own.py:seven --topology complete --protocol.share 0.9")
     Path("own.py").write_text("raise SystemExit('compare has run this')")
+    monkeypatch.setenv("COLUMNS", "120")
     capsys.readouterr()
     assert main(["compare", "x"]) == 0
     said = capsys.readouterr().out
