@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -208,14 +209,16 @@ def test_an_observer_can_stop_a_run_after_the_round_with_a_checkpoint(tmp_path: 
     assert told(tmp_path / "x")[-3:] == [("checkpoint", 2), ("end", None), ("end", None)]
 
 
-def test_the_example_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The block of code in the section on observers is run as it stands."""
+def test_the_examples_of_the_guide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The blocks of code in the section on observers are run as they stand."""
     guide = (Path(__file__).parents[2] / "docs" / "guide.md").read_text("utf-8")
-    section = guide.partition("\n## Observers\n")[2]
-    code = section.partition("```python\n")[2].partition("```")[0]
-    assert code
+    section = guide.partition("\n## Observers\n")[2].partition("\n## ")[0]
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    exec(code, names)
+    for code in re.findall(r"```python\n(.*?)```", section, re.DOTALL):
+        exec(code, names)
+    assert "decavg done with 36 rows" in capsys.readouterr().out
     assert names["best"].reached > 0.1
     assert names["best"].where.startswith("decavg, seed 0, round ")
