@@ -16,7 +16,7 @@ import torch
 
 from calling import Caller, called, listening, taken
 from coterie.net import calls as wires
-from coterie.net import reception, wire
+from coterie.net import questions, reception, wire
 from coterie.net.contacts import SERVICE
 from coterie.net.places import Rest
 from coterie.net.reception import Reception
@@ -123,6 +123,52 @@ def test_streams_on_which_nothing_comes_count_too(tmp_path: Path) -> None:
                     await used.write(part)
                 assert Receipt.FromString(await used.read()).accepted
             assert taken(peer) == 2
+
+    run(scene())
+
+
+def test_greetings_that_are_never_ended_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has memory for more of them than for its streams; they are cut, and then it may greet again."""
+    monkeypatch.setattr(reception, "STALL", 0.5)
+
+    async def scene() -> None:
+        async with called(tmp_path) as (peer, caller), caller.line() as line:
+            link, follow = peer.links.contacts.by_name["node-1"], line.stream_stream(f"/{SERVICE}/Follow")
+            begun = [follow() for _ in range(reception.STREAMS - 1)]
+            for call in begun:
+                await call.wait_for_connection()
+            await until(lambda: link.followers == reception.STREAMS)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await follow().read()
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            for call in begun:
+                with pytest.raises(grpc.aio.AioRpcError, match="slow"):
+                    await call.read()
+            await until(lambda: link.followers == 1)
+            async with caller.line():
+                assert link.followers == reception.STREAMS
+
+    run(scene())
+
+
+@pytest.mark.parametrize("name", ["Ping", "DialBack", "Introduce", "Introductions"])
+def test_questions_that_are_never_ended_are_few(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "STALL", 0.5)
+
+    async def scene() -> None:
+        async with called(tmp_path) as (_, caller), caller.line() as line:
+            ask = line.stream_stream(f"/{SERVICE}/{name}")
+            begun = [ask() for _ in range(questions.FEW)]
+            for call in begun:
+                await call.wait_for_connection()
+            await asyncio.sleep(0.2)
+            with pytest.raises(grpc.aio.AioRpcError, match="too-many"):
+                await ask().read()
+            for call in begun:
+                with pytest.raises(grpc.aio.AioRpcError, match="slow"):
+                    await call.read()
+            if name == "Ping":
+                assert await line.unary_unary(f"/{SERVICE}/{name}")(b"") == b""  # one that ends is answered again
 
     run(scene())
 
@@ -260,7 +306,7 @@ class Tap:
                     self.deliveries.append(message)
                 await call.write(part)
 
-            return SimpleNamespace(write=write, read=call.read)
+            return SimpleNamespace(write=write, read=call.read, cancel=call.cancel)
 
         return lambda method: lambda: opened(method)
 

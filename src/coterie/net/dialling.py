@@ -14,6 +14,7 @@ from coterie.errors import PeerError, Refused
 from coterie.net.addresses import split_address
 from coterie.net.contacts import SERVICE
 from coterie.net.identity import Card, Home
+from coterie.net.questions import question
 from coterie.net.tls import STRANGER, caller, channel
 from coterie.net.wire_pb2 import Reached
 
@@ -82,8 +83,7 @@ class Dialling:
 
     def handlers(self) -> dict[str, Any]:
         """By the names of calls."""
-        unary = grpc.unary_unary_rpc_method_handler
-        return {"Ping": unary(self.ping), "DialBack": unary(self.dial_back)}
+        return {"Ping": question(self.ping), "DialBack": question(self.dial_back)}
 
     async def ping(self, _: bytes, context: grpc.aio.ServicerContext) -> bytes:
         """Nothing, to a neighbour."""

@@ -20,6 +20,7 @@ from coterie.net.addresses import split_address
 from coterie.net.contacts import SERVICE
 from coterie.net.doors import Door
 from coterie.net.identity import LARGEST, Card, Home
+from coterie.net.questions import question
 from coterie.net.tickets import Ticket, Tickets
 from coterie.net.tls import STRANGER, channel, dial, shown
 from coterie.net.wire_pb2 import Answer, Application, Introduction, Introductions
@@ -44,7 +45,7 @@ class Doorman:
 
     def handlers(self) -> dict[str, Any]:
         """By the names of calls."""
-        return {"Join": grpc.unary_unary_rpc_method_handler(self.join)}
+        return {"Join": question(self.join)}
 
     async def join(self, request: bytes, context: grpc.aio.ServicerContext) -> bytes:
         """Who shows a ticket that counts becomes a neighbour; anybody else is told what every stranger is."""

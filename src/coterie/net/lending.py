@@ -39,9 +39,12 @@ async def lend(link: Link, line: Dialled, reception: Reception) -> None:
 async def _be_followed(
     link: Link, line: Dialled, reception: Reception, call: grpc.aio.StreamStreamCall, hello: bytes
 ) -> None:
+    async def read() -> bytes:
+        return hello
+
     taking = asyncio.create_task(_be_brought(link, line, reception))
     try:
-        async with contextlib.aclosing(reception.greeted(link, hello)) as answers:
+        async with contextlib.aclosing(reception.greeted(link, read)) as answers:
             async for said in answers:
                 await call.write(said)
     finally:

@@ -22,6 +22,7 @@ from coterie.net.events import happens
 from coterie.net.joining import Doorman
 from coterie.net.lines import Kind
 from coterie.net.places import StagingPlace
+from coterie.net.questions import question
 from coterie.net.tls import STRANGER, caller
 from coterie.net.wire import CHUNK, Expected, Receiver
 from coterie.net.wire_pb2 import Header, Hello, Receipt
@@ -61,14 +62,14 @@ class Reception:
 
     async def open(self) -> None:
         """Listen."""
-        unary, both = grpc.unary_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
+        both = grpc.stream_stream_rpc_method_handler
         handlers = {
-            "Follow": grpc.unary_stream_rpc_method_handler(self.follow),
+            "Follow": both(self.follow),
             "Deliver": both(self.deliver),
             "FollowBack": both(partial(self.lend, "FollowBack")),
             "DeliverBack": both(partial(self.lend, "DeliverBack")),
-            "Introduce": unary(self.introduce),
-            "Introductions": unary(self.introductions),
+            "Introduce": question(self.introduce),
+            "Introductions": question(self.introductions),
             **self._doorman.handlers(),
             **self._dialling.handlers(),
         }
@@ -117,11 +118,11 @@ class Reception:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, STRANGER)
             raise AssertionError("abort does not return") from None
 
-    async def follow(self, request: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
+    async def follow(self, _: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
         """A neighbour begins to follow us."""
         link = await self._caller(context)
         try:
-            async with aclosing(self.greeted(link, request)) as answers:
+            async with aclosing(self.greeted(link, context.read)) as answers:
                 async for said in answers:
                     yield said
         except Refused as refusal:
@@ -150,32 +151,34 @@ class Reception:
         except Refused as refusal:
             await context.abort(*REFUSALS[refusal.reason])
 
-    async def greeted(self, link: Link, request: bytes) -> AsyncGenerator[bytes]:
-        """Agree with a neighbour's greeting or refuse it, then tell it our round again and again."""
-        try:
-            hello = Hello.FromString(request)
-        except DecodeError:
-            refusal = Refused("damaged", "a greeting that cannot be read")
-            self.contacts.refuse(link, refusal)
-            raise refusal from None
+    async def greeted(self, link: Link, read: Read) -> AsyncGenerator[bytes]:
+        """Agree with a neighbour's greeting or refuse it, then tell it our round again and again.
+
+        It counts before it is read, so that nobody has memory for more greetings than it may have followers.
+        """
         if link.followers >= STREAMS:
             refusal = Refused("too-many", "follows us already")
             self.contacts.refuse(link, refusal)
             raise refusal
-        if objection := disagreement(self.contacts.hello(), hello):
-            if not objection.startswith(f"{PHASE}:"):
-                self.contacts.disagree(link, objection)
-                self.contacts.refuse(link, Refused("disagreement", objection))
-            yield self.contacts.pulse(False, disagreement(hello, self.contacts.hello()) or "")
-            return
-        if hello.session != link.session:  # a new process: what it had is lost, and it may have it again
-            link.session = hello.session
-            link.settled.clear()
-        link.wake.set()
-        link.greeted.set()
         link.followers += 1
         try:
             with link.serving():
+                try:
+                    hello = _greeting(await _part(read))
+                except Refused as refusal:
+                    self.contacts.refuse(link, refusal)
+                    raise
+                if objection := disagreement(self.contacts.hello(), hello):
+                    if not objection.startswith(f"{PHASE}:"):
+                        self.contacts.disagree(link, objection)
+                        self.contacts.refuse(link, Refused("disagreement", objection))
+                    yield self.contacts.pulse(False, disagreement(hello, self.contacts.hello()) or "")
+                    return
+                if hello.session != link.session:  # a new process: what it had is lost, and it may have it again
+                    link.session = hello.session
+                    link.settled.clear()
+                link.wake.set()
+                link.greeted.set()
                 while True:
                     moved = self._moved
                     yield self.contacts.pulse(True)
@@ -246,8 +249,19 @@ class Reception:
         return Packet(link.number, self.contacts.agreement.codes[header.architecture], message)
 
 
+def _greeting(said: Any) -> Hello:
+    """What a neighbour says first; raises `Refused`."""
+    try:
+        if said is not grpc.aio.EOF:
+            hello: Hello = Hello.FromString(said)
+            return hello
+    except DecodeError:
+        pass
+    raise Refused("damaged", "a greeting that cannot be read")
+
+
 async def _part(read: Read) -> Any:
-    """The first part of a message's payload."""
+    """The first part of a greeting, or of a message's payload."""
     try:
         async with asyncio.timeout(STALL):
             return await read()
