@@ -17,8 +17,8 @@ from coterie.net import descriptors, wire
 from coterie.net.addresses import split_address
 from coterie.net.certificates import SERVER
 from coterie.net.contacts import SERVICE
+from coterie.net.doors import HANDSHAKE
 from coterie.net.identity import Card, Home
-from coterie.net.reception import HANDSHAKE
 from coterie.net.tls import channel
 from coterie.net.wire_pb2 import Hello
 

@@ -75,7 +75,7 @@ class TestCheckpoints:
         assert_close(again.records, straight.records)
         models, wanted = again.models(), straight.models()
         for node, model in models.items():
-            torch.testing.assert_assert_close(model.row, wanted[node].row, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(model.row, wanted[node].row, rtol=1e-4, atol=1e-4)
 
     def test_a_damaged_shard_is_noticed(self, tmp_path: Path) -> None:
         checkpoint = interrupted(small(engine=TWO), tmp_path / "x")

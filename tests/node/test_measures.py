@@ -136,7 +136,7 @@ def test_a_resumed_run_has_the_same_measures(tmp_path: Path, engine: dict[str, A
     assert_frame_equal(resumed, straight, check_exact=True)
     assert set(straight["round"]) == {0, 2, 4, 6}
     left = {path.name for path in tmp_path.glob("x/jobs/*/*")}
-    assert left == {"done.parquet", "done.measures.parquet", "models.safetensors"}
+    assert left == {"done.parquet", "done.measures.parquet", "models.safetensors", "nodes.parquet"}
 
 
 def test_a_job_that_fails_keeps_what_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from coterie.engines.peer import free_ports
 from coterie.errors import ConfigError, PeerError, Refused, RunError
 from coterie.mail.pace import Timing
 from coterie.net.identity import Home
-from coterie.peers import deployment, introductions, runtime
+from coterie.peers import deployment, founding, introductions
 from coterie.peers.agreement import shared
 from coterie.peers.introductions import Introduced
 from coterie.peers.runtime import PeerConfig, PeerRuntime
@@ -334,7 +334,7 @@ def test_a_peer_that_starts_again_holds_nothing_of_what_it_was(tmp_path: Path, m
         peer.node.score()
         return peer.keeper.record(0)
 
-    monkeypatch.setattr(runtime, "run", live)
+    monkeypatch.setattr(founding, "run", live)
     gc.disable()
     try:
         assert peer_commands.run(str(tmp_path / "my.toml"), home=str(alice.path)) == 0

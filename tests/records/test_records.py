@@ -194,13 +194,15 @@ def test_a_run_directory(tmp_path: Path) -> None:
     out = tmp_path / "runs" / "x"
     experiment = small(rounds=2, methods=["decavg", "isolation"])
     frame = experiment.run(out).records
-    assert sorted(p.name for p in out.iterdir()) == [
+    assert sorted(p.name for p in out.iterdir() if p.suffix != ".png") == [
         "config.toml",
         "environment.json",
         "jobs",
         "journal.jsonl",
         "lock",
         "records.parquet",
+        "report.html",
+        "summary.csv",
     ]
     assert sorted(str(p.relative_to(out)) for p in out.glob("jobs/*/*")) == [
         "jobs/decavg-0/done.parquet",

@@ -48,6 +48,8 @@ def random_nodes(n: int = 7, width: int = 70, seed: int = 0, directed: bool = Fa
         "seen": torch.ones(n, 1),
         "g": torch.zeros(n, width),
     }
+    begun = {"begun": torch.ones(n, 1)}  # who has not yet merges towards a start, not towards a consensus
+    found.state |= made("consensus_start").init(found.me(slice(None), 0), found.params) | begun
     return found
 
 

@@ -93,10 +93,13 @@ def _greet(tokens: list[str]) -> None:
 def _call(tokens: list[str]) -> int:
     tokens = formats.take(tokens)
     command, rest = tokens[:1], tokens[1:]
-    if not command or command[0] not in FLAGGED:
-        return _app({})(tokens) or 0
-    made, typed = FLAGGED[command[0]](rest)
-    return _app({command[0]: made})([*command, *typed]) or 0
+    try:
+        if not command or command[0] not in FLAGGED:
+            return _app({})(tokens) or 0
+        made, typed = FLAGGED[command[0]](rest)
+        return _app({command[0]: made})([*command, *typed]) or 0
+    finally:
+        formats.take([])  # the next command line of this process asks for its own
 
 
 def _app(made: dict[str, Callable[..., int]]) -> App:

@@ -229,6 +229,8 @@ def _with_measures(frame: pl.DataFrame, folder: Path) -> pl.DataFrame:
     with contextlib.suppress(CoterieError):
         whole = records.measures(folder).filter(pl.col("layer").is_null(), pl.col("epoch").is_null())
         for name in whole["measure"].unique(maintain_order=True):
+            if name in frame.columns:  # a rule may tell of what records know already
+                continue
             own = whole.filter(pl.col("measure") == name)
             keys = [k for k in KEYS if k != "node" or own["node"].count()]
             frame = frame.join(
