@@ -13,8 +13,5 @@ REASON = three_peers.why_not()
 
 
 @pytest.mark.skipif(bool(REASON), reason=REASON)
-def test_three_peers_one_behind_a_router(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_three_peers_one_behind_a_router(tmp_path: Path) -> None:
     assert three_peers.main(tmp_path / "walk") > 0.8  # alone, nobody knows more than four of ten digits
-    said = " ".join(capfd.readouterr().out.split())  # lines wrap at any width
-    assert "it calls us instead, and" in said  # what the doctor says at bob's of carol
-    assert "going on" in (tmp_path / "walk" / "carol" / "run.log").read_text()
