@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent))
 import _rules
+from _contenders import COLUMNS, ROWS, one_column
 from _memory import peak_ratio
 from _setup import Case, bare_loop, best_of, matrix_of, session
 from coterie.engines.local import LocalSession
@@ -119,7 +120,15 @@ def memory() -> Iterator[list[str]]:
         yield [rule, f"{ratio:.2f}", str(goal or ""), _met(ratio, goal)]
 
 
-TABLES = ("rounds", "merging", "growth", "curvature", "answers", "memory")
+def contenders(repeats: int, columns: Sequence[str], rows: Sequence[str]) -> Iterator[list[str]]:
+    """Ours and what is written by hand, in units of the bare loop, whose own milliseconds come first."""
+    found = [one_column(COLUMNS[column], repeats, rows) for column in columns]
+    yield ["bare loop, ms", *(f"{1000 * unit:.0f}" for unit, _ in found)]
+    for row in rows:
+        yield [ROWS[row], *(f"{ratios[row]:.3f}" if row in ratios else "-" for _, ratios in found)]
+
+
+TABLES = ("rounds", "merging", "growth", "curvature", "answers", "memory", "contenders")
 
 
 def _met(ratio: float, goal: float | None) -> str:
@@ -130,6 +139,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=TABLES, action="append")
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--columns", choices=COLUMNS, nargs="+", default=list(COLUMNS), help="of the contenders' table")
+    parser.add_argument("--contenders", choices=ROWS, nargs="+", default=list(ROWS), help="of them")
     given = parser.parse_args()
     torch.set_num_threads(1)
     tables: dict[str, tuple[str, list[str], Callable[[int], Iterator[list[str]]]]] = {
@@ -147,6 +158,11 @@ def main() -> None:
         "curvature": ("A round / one of DecHetero", ["setting", "rule", "ratio", "goal", "met"], curvature),
         "answers": ("A round of CFA-GE / one of CFA, 100 nodes", ["links", "ratio", "per 1,000 links"], answers),
         "memory": ("Peak memory / (n·P·4 bytes), MLP, 64 nodes", ["rule", "ratio", "goal", "met"], lambda _: memory()),
+        "contenders": (
+            "A round / one of a bare single-threaded loop without exchange",
+            ["", *(COLUMNS[column].name for column in given.columns)],
+            lambda repeats: contenders(repeats, given.columns, given.contenders),
+        ),
     }
     console = Console()
     for name, (title, columns, rows) in tables.items():
