@@ -134,6 +134,12 @@ class TestSchedule:
         assert maxima(70, schedule="half") == [10, 31, 62]
         assert shares(11, schedule="half")[1] == 0
 
+    def test_it_is_told_where_cycles_begin(self) -> None:
+        assert Mutual().cycles(61) == [1, 11, 31, 61]
+        assert Mutual(growth=0).cycles(20) == [1, 11]
+        assert Mutual(schedule="half").cycles(70) == [1, 12, 33, 64]
+        assert Mutual(schedule="fixed").cycles(70) == []
+
     def test_fixed_and_falling(self) -> None:
         assert [shares(t, schedule="fixed", high=0.5) for t in (0, 7)] == [(0.5, 0.5)] * 2
         assert [shares(t, schedule="falling", high=1.0)[1] for t in (0, 50, 100)] == pytest.approx([1, 0.5, 0])

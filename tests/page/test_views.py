@@ -1,6 +1,7 @@
 """What the page is told equals what was recorded, is little, and follows a run that grows, is cut back, or ends."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from coterie.page.shown import Shown
 from coterie.report.statistics import per_seed, summary
 from coterie.runs.experiment import Experiment
 from runs import evaluation, event, finished, frame, journal
+from small import small
 
 
 @pytest.fixture
@@ -52,6 +54,21 @@ def test_numbers_of_the_page_are_those_of_the_records(run: Path) -> None:
     assert {cost["method"]: cost["sent_bytes"] for cost in view["costs"]} == {"decavg": 24_000, "dechw": 24_000}
     assert view["runs"][0]["settings"]["nodes"] == "6"
     json.dumps(view, allow_nan=False)
+
+
+def test_who_was_the_aggregator_and_where_cycles_begin(tmp_path: Path) -> None:
+    """It is who all that is sent in a round has gone to."""
+    small(nodes=5, rounds=12, seeds=[0], methods=["dfml"]).run(tmp_path / "one")
+    view = job_view(reader(tmp_path / "one"), ("dfml", 0))
+    assert [(mark["kind"], mark["round"]) for mark in view["marks"]] == [("cycle", 1), ("cycle", 11)]
+    told = {e["round"]: e for e in records.events(tmp_path / "one") if e.name == "exchange" and e["round"]}
+    for round in range(1, 13):
+        (led,) = view["roles"]["aggregator"][round]
+        if round in told:
+            into = Counter(dict.fromkeys(range(5), 0))
+            for target, size in zip(told[round]["targets"], told[round]["bytes"], strict=True):
+                into[target] += size
+            assert into.most_common(1)[0][0] == led
 
 
 def test_a_job_shows_its_network_its_data_and_what_happened(run: Path) -> None:

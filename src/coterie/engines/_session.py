@@ -224,7 +224,9 @@ class StepwiseSession(Session):
         """Lay the job out, from its checkpoint if there is one, and say of which round that is."""
         method, seed, job, folder = task.method, task.seed, task.job, task.folder
         kept = folder.latest(method, seed) if folder else None
-        about = {"rounds": task.settings.rounds, "nodes": job.roster.nodes}
+        about: dict[str, Any] = {"rounds": task.settings.rounds, "nodes": job.roster.nodes}
+        if cycles := job.protocol.cycles(task.settings.rounds):
+            about["cycles"] = cycles
         if folder and kept:
             last, state, rows, plan = kept
             task.channel.live("begin", round=last, **about)
@@ -259,7 +261,11 @@ class StepwiseSession(Session):
             self._record(task, number, found)
             still = None if task.job.network.changes else task.job.graph(number)
             task.channel.tell("exchange", round=number, **self.traffic.take(still), **self.told())
-        task.channel.tell("round", round=number)
+        roles: dict[str, list[int]] = {}
+        for place in self.places:
+            for role in place.roles:
+                roles.setdefault(role, []).append(place.node)
+        task.channel.tell("round", round=number, **({"roles": roles} if roles else {}))
 
     def _record(self, task: JobRun, number: int, found: Outcome) -> None:
         about = (task.method, task.seed, number, self.ledger, task.job.members(number))

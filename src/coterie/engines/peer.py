@@ -117,7 +117,8 @@ class Fleet(Session):
             cure = "Put it into a file and name it, such as mine.py:Median, or take another engine."
             raise ConfigError(f"{given[0]} is a Python object, which peers cannot read", cure=cure)
         task.channel.sight = records.Sight(self.kept)
-        task.channel.tell("begin", round=0, rounds=rounds, nodes=nodes)
+        cycles = task.job.protocol.cycles(rounds)
+        task.channel.tell("begin", round=0, rounds=rounds, nodes=nodes, **({"cycles": cycles} if cycles else {}))
         with tempfile.TemporaryDirectory() as scratch:
             config = Path(scratch) / "config.toml"
             config.write_text(records.frozen(task.experiment))

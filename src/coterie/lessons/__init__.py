@@ -101,6 +101,10 @@ class Lesson(ABC):
         """Whether nodes keep something of the models that come home (`home`)."""
         return False
 
+    def cycles(self, rounds: int) -> list[int]:
+        """In which rounds, of so many, the weights of what it teaches begin a cycle anew, if they go in cycles."""
+        return []
+
     @abstractmethod
     def teach(self, pupils: dict[int, Pupil], data: Classroom) -> dict[int, Tensor]:
         """The parameters that each pupil goes home with; who is left out keeps its own."""

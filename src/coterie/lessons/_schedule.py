@@ -44,6 +44,15 @@ class Schedule:
             period += self.growth
         return turn, period
 
+    def starts(self, turns: int) -> list[int]:
+        """With which of so many turns a cycle begins; none where there are no cycles."""
+        found: list[int] = []
+        turn, period = 0, self.period
+        while self.shape in ("cycle", "half") and turn < turns:
+            found.append(turn)
+            turn, period = turn + self._length(period), period + self.growth
+        return found
+
     def _length(self, period: int) -> int:
         return period + 1 if self.shape == "half" else period
 

@@ -54,6 +54,10 @@ class Mutual(Lesson):
     def _schedule(self) -> Schedule:
         return Schedule(self.schedule, self.low, self.high, self.period, self.growth)
 
+    def cycles(self, rounds: int) -> list[int]:
+        """A turn a round: where rounds fail, turns lag behind them."""
+        return [turn + 1 for turn in self._schedule.starts(rounds)]
+
     @property
     def keeps(self) -> bool:
         return self.peaks != "none"

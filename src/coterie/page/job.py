@@ -39,6 +39,7 @@ def job_view(reader: RunReader, key: JobKey) -> View:
         "columns": [c for c in own.columns if c not in KEYS and own[c].count()],
         "marks": job.marks + _fault_marks(reader, key),
         "unlisted": job.unlisted,
+        "roles": job.roles,
         "exchanges": sorted(job.exchanges),
         "names": {str(number): name for name, number in job.peers.items()},
         "trouble": trouble,

@@ -46,16 +46,26 @@ class JobState:
     """How many events are not among the marks because there are too many."""
     exchanges: dict[int, Spot] = field(default_factory=dict)
     faults: dict[int, Spot] = field(default_factory=dict)
+    roles: dict[str, dict[int, list[int]]] = field(default_factory=dict)
+    """By role and round, which nodes had it."""
     peers: dict[str, int] = field(default_factory=dict)
     """The number of each peer that has said something."""
 
-    def mark(self, event: records.Event, text: str) -> None:
-        """List something that happened."""
+    def play(self, event: records.Event) -> None:
+        """Note who was what in a round; a peer says it of itself."""
+        said = event["roles"]
+        told = said if isinstance(said, dict) else {role: [event.get("node", 0)] for role in said}
+        for role, nodes in told.items():
+            self.roles.setdefault(role, {}).setdefault(event["round"], []).extend(nodes)
+
+    def mark(self, event: records.Event, text: str, **more: Any) -> None:
+        """List something that happened, or will."""
         if len(self.marks) >= MARKS:
             self.unlisted += 1
             return
         said = {"kind": event.name, "round": event.get("round", self.round), "time": event.time, "text": text[:300]}
-        self.marks.append(said | ({"node": event["node"]} if isinstance(event.get("node"), int) else {}))
+        about = {"node": event["node"]} if isinstance(event.get("node"), int) else {}
+        self.marks.append(said | about | more)
 
 
 class RunReader:
@@ -152,6 +162,8 @@ class RunReader:
         elif said and name == "round":
             job = self.jobs.setdefault((json.loads(said[2]), int(said[3])), JobState())
             job.round = max(job.round, int(said[5]))
+            if b'"roles"' in spot.head and (event := spot.event()) is not None:
+                job.play(event)
         elif (event := spot.event()) is not None:
             self._read(event)
 
@@ -165,6 +177,9 @@ class RunReader:
             case "begin":
                 job.rounds = event.get("rounds", job.rounds)
                 job.nodes = max(event.get("nodes", 0), job.nodes)
+                if not job.began:
+                    for number, start in enumerate(event.get("cycles", ()), 1):
+                        job.mark(event, f"cycle {number} of the lesson's weights begins", round=start, kind="cycle")
                 job.began, job.how = job.began or event.time, "running"
                 if "peer" in event.data:
                     job.peers[event["peer"]] = event.get("node", 0)

@@ -5,7 +5,7 @@ import json
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +40,11 @@ class PeerJournal:
         """What was counted of each neighbour when it was last told."""
         self._complained = False
 
-    def begin(self, neighbours: list[str]) -> None:
+    def begin(self, neighbours: list[str], cycles: Sequence[int] = ()) -> None:
         """Begin a journal."""
         self.open(0)
-        self.tell("begin", round=0, rounds=self.status.rounds, neighbours=neighbours)
+        more = {"cycles": list(cycles)} if cycles else {}
+        self.tell("begin", round=0, rounds=self.status.rounds, neighbours=neighbours, **more)
 
     def open(self, events: int, counts: str = "{}") -> None:
         """Go on after so many events, with what a checkpoint says was counted and not told."""
@@ -111,7 +112,7 @@ class PeerJournal:
         """The first round of this process begins: who is not there by now counts as gone."""
         self._whereabouts(self.status.neighbours)
 
-    def round(self, number: int, evaluated: bool) -> None:
+    def round(self, number: int, evaluated: bool, roles: Sequence[str] = ()) -> None:
         """A round is done: tell what else went wrong in it and, now and then, what was exchanged."""
         more: dict[str, dict[str, int]] = {}
         for (what, neighbour, why), count in self._faults.items():
@@ -126,7 +127,7 @@ class PeerJournal:
             self._told = {name: _counts(known) for name, known in self.status.neighbours.items()}
             columns = {what: [counted[i] for counted in since.values()] for i, what in enumerate(COUNTED)}
             self.tell("exchange", round=number, neighbours=list(since), **columns)
-        self.tell("round", round=number)
+        self.tell("round", round=number, **({"roles": list(roles)} if roles else {}))
 
     def close(self) -> None:
         """Write no more."""

@@ -243,7 +243,8 @@ class PeerRuntime:
         )
         self.node.influenced = told or done is not None
         if done is None:
-            self.journal.begin(sorted(self.config.numbers))
+            cycles = self.config.job.protocol.cycles(self.status.rounds)
+            self.journal.begin(sorted(self.config.numbers), cycles)
             if self._present(0):
                 self.node.score()
                 self._record(0)
@@ -314,7 +315,7 @@ class PeerRuntime:
             self._record(number)
         self.mailroom.end()
         self.status.round_seconds = self.pace.times.round_seconds
-        self.journal.round(number, evaluate)
+        self.journal.round(number, evaluate, self.node.place.roles)
         try:
             await self._work(lambda: self.keeper.save(number, self.journal))
             self.status.checkpoints += 1

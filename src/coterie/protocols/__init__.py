@@ -45,6 +45,8 @@ class Place:
     """For how many epochs a node trains at a time; None if it is for some mini-batches."""
     remarks: list[str] = field(default_factory=list)
     """Where the protocol writes what a person should know of this round: it becomes a warning in the journal."""
+    roles: list[str] = field(default_factory=list)
+    """Where it writes what this node was in this round that not all were, such as the aggregator."""
 
     @property
     def partners(self) -> Nodes:
@@ -214,6 +216,10 @@ class Protocol(ABC):
     def lessons(self) -> list[Lesson]:
         """The lessons that it holds."""
         return [lesson for lesson in vars(self).values() if isinstance(lesson, Lesson)]
+
+    def cycles(self, rounds: int) -> list[int]:
+        """In which of so many rounds a cycle of a lesson begins."""
+        return sorted({start for lesson in self.lessons for start in lesson.cycles(rounds)})
 
     @property
     def informed(self) -> bool:

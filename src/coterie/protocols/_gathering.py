@@ -50,6 +50,7 @@ class Gathering(Protocol):
         models = yield from self._collect(route)
         taught: Packets = {}
         if models:
+            place.roles.append("aggregator")
             taught = yield from self._teach(models, turn)
         yield from self._hand_out(route, taught)
         if place.node in taught:

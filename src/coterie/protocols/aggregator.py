@@ -136,6 +136,8 @@ class Aggregator(Protocol):
     def _lead(self, place: Place, senders: Nodes, tag: str) -> Round:
         """Teach what is sent, and hand it back; who is not heard is told that nothing comes."""
         heard = yield Receive(senders, tag)
+        if heard and "aggregator" not in place.roles:
+            place.roles.append("aggregator")
         taught = (yield Teach(heard)) if heard else {}
         for node, packet in taught.items():
             if node == place.node:

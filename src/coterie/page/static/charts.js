@@ -135,14 +135,18 @@ export function bars(labels, values, { x, y, tint, format = humane }) {
   };
 }
 
+// Counts in bins between round numbers; a bin is named by where it begins.
 export function histogram(values, count = 16) {
   const known = values.filter((value) => value !== null && value !== undefined);
   if (!known.length) return { labels: [], counts: [] };
   const low = known.reduce((a, b) => Math.min(a, b)), high = known.reduce((a, b) => Math.max(a, b));
-  const wide = (high - low) / count || 1;
-  const counts = Array(high > low ? count : 1).fill(0);
-  for (const value of known) counts[Math.min(Math.floor((value - low) / wide), counts.length - 1)]++;
-  return { labels: counts.map((_, i) => number(low + (i + 0.5) * wide)), counts };
+  if (low === high) return { labels: [number(low)], counts: [known.length] };
+  const rough = (high - low) / count, ten = 10 ** Math.floor(Math.log10(rough));
+  const wide = ten * [1, 2, 5, 10].find((round) => round * ten >= rough * (1 - 1e-9));
+  const first = Math.floor(low / wide + 1e-9);
+  const counts = Array(Math.max(Math.ceil(high / wide - 1e-9), first + 1) - first).fill(0);
+  for (const value of known) counts[Math.min(Math.floor(value / wide + 1e-9) - first, counts.length - 1)]++;
+  return { labels: counts.map((_, i) => humane(Number(((first + i) * wide).toPrecision(6)))), counts };
 }
 
 export function boxes(entries, y) {
@@ -174,6 +178,12 @@ export function boxes(entries, y) {
   };
 }
 
+// An axis of whole numbers below `count`, with room beyond the first and the last.
+function within(count) {
+  const formatter = (value) => (Number.isInteger(value) && value >= 0 && value < count ? humane(value) : "");
+  return { min: -1, max: count, minInterval: 1, scale: false, axisLabel: { color: ink("soft"), formatter, hideOverlap: true } };
+}
+
 export function bubbles(labels) {
   const nodes = labels.length, classes = labels[0].length;
   const step = Math.max(1, Math.ceil((nodes * classes) / 12000));
@@ -183,8 +193,8 @@ export function bubbles(labels) {
   return {
     ...base({ grid: { left: 46, right: 16, top: 12, bottom: 44 } }),
     tooltip: { ...base().tooltip, formatter: ({ value }) => `node ${value[0]}, class ${value[1]}: ${value[2]} samples` },
-    xAxis: axis("node", "value", { min: -1, max: nodes, scale: false, splitLine: { show: false } }),
-    yAxis: axis("class", "value", { min: -1, max: classes, nameGap: 28, minInterval: 1, scale: false }),
+    xAxis: axis("node", "value", { ...within(nodes), splitLine: { show: false } }),
+    yAxis: axis("class", "value", { ...within(classes), nameGap: 28 }),
     series: [{
       type: "custom", data, dimensions: ["node", "class", "samples"],
       renderItem: (_, api) => {

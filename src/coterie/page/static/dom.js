@@ -37,6 +37,7 @@ export function number(value, digits = 3) {
 
 export function humane(value) {
   if (value === null || value === undefined) return "—";
+  if (Math.abs(value) < 1) return String(Number(value.toPrecision(3)));
   const units = ["", "k", "M", "G", "T", "P"];
   let at = 0;
   while (Math.abs(value) >= 1000 && at < units.length - 1) [value, at] = [value / 1000, at + 1];

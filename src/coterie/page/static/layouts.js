@@ -53,11 +53,13 @@ export class Forces {
     this.done++;
   }
 
+  // From -1 to 1 in both directions, so that the picture fills its place, whatever its form.
   places() {
-    let [cx, cy, reach] = [0, 0, 1e-9];
-    for (let i = 0; i < this.n; i++) { cx += this.x[i] / this.n; cy += this.y[i] / this.n; }
-    for (let i = 0; i < this.n; i++) reach = Math.max(reach, Math.abs(this.x[i] - cx), Math.abs(this.y[i] - cy));
-    return Array.from({ length: this.n }, (_, i) => [(this.x[i] - cx) / reach, (this.y[i] - cy) / reach]);
+    const [x, y] = [this.x, this.y].map((line) => {
+      const low = line.reduce((a, b) => Math.min(a, b), Infinity), high = line.reduce((a, b) => Math.max(a, b), -Infinity);
+      return Array.from(line, (at) => (high > low ? (2 * at - low - high) / (high - low) : 0));
+    });
+    return x.map((at, i) => [at, y[i]]);
   }
 }
 

@@ -110,7 +110,7 @@ export class Learning {
       const next = rounds[i + 1];
       return (i + (next === undefined ? 0 : (round - rounds[i]) / (next - rounds[i]))) / last;
     };
-    const shown = this.view.marks.filter((mark) => mark.round >= (rounds[0] ?? 0)).slice(-300);
+    const shown = this.view.marks.filter((mark) => mark.round >= (rounds[0] ?? 0) && mark.round <= rounds.at(-1)).slice(-300);
     fill(this.marks, shown.map((mark) => h("i", { class: mark.kind, style: { left: `${100 * where(mark.round)}%` } })));
   }
 
@@ -151,14 +151,14 @@ export class Learning {
     const values = fixed ? fixed.values : this.matrix.values[this.at] ?? [];
     const domain = this.#domain(fixed ? [fixed.values] : this.matrix.values);
     network.setValues(values, domain, called(state.colour), fixed?.names ?? null);
-    this.#drawLegend(domain, fixed?.names);
     network.draw();
     network.canvas.dataset.layout = state.layout;
     if (this.node === null) this.#drawSide(values, round);
     else this.panel.at(round);
     const links = await this.#links(round);
-    network.marked = { away: new Set(links.away), down: links.down ?? [] };
+    network.marked = { away: new Set(links.away), down: links.down ?? [], roles: this.#roles(round) };
     network.flow = this.#flow(links, round);
+    this.#drawLegend(domain, fixed?.names);
     network.draw();
     this.network.canvas.dataset.drawn = `${this.job} ${round}`;
   }
@@ -176,6 +176,15 @@ export class Learning {
       if (value !== null && value > high) high = value;
     }
     return low <= high ? [low, high] : [0, 1];
+  }
+
+  // What nodes were in a round that not all were: by node, in words.
+  #roles(round) {
+    const found = new Map();
+    for (const [role, told] of Object.entries(this.view.roles ?? {})) {
+      for (const node of told[round] ?? []) found.set(node, [...(found.get(node) ?? []), role]);
+    }
+    return found;
   }
 
   async #links(round) {
@@ -207,7 +216,8 @@ export class Learning {
     const bar = h("canvas", { width: 150, height: 10 });
     const pen = bar.getContext("2d");
     for (let i = 0; i < 150; i++) { pen.fillStyle = ramp(i / 149); pen.fillRect(i, 0, 1, 10); }
-    const more = [this.view.samples ? "size: samples" : "", this.network.marked.down.length ? "dashed: link down" : ""].filter(Boolean);
+    const marked = this.network.marked, roles = [...new Set([...marked.roles.values()].flat())];
+    const more = [this.view.samples ? "size: samples" : "", marked.down.length ? "dashed: link down" : "", marked.away.size ? "crossed: not there" : "", roles.length ? `ringed: ${roles.join(", ")}` : ""].filter(Boolean);
     fill(this.legend, h("span", {}, called(this.state.colour)), number(low), bar, number(high), more.map((text) => h("span", {}, `· ${text}`)));
   }
 
@@ -231,11 +241,13 @@ export class Learning {
     }
     this.curve.draw(lines(curves, { x: "round", y: called(column), at: round }));
     const known = values.filter((value) => value !== null && value !== undefined);
+    const roles = [...this.#roles(round)].map(([node, said]) => [said.join(", "), this.view.names?.[node] ?? `node ${node}`]);
     const mean = known.reduce((a, b) => a + b, 0) / (known.length || 1);
     const fixed = this.#kinds(this.view)[state.colour]?.names;
     fill(this.facts, facts(fixed ? [["nodes", known.length]] : [
       ["nodes", number(known.length)], [`mean ${called(state.colour)}`, h("span", { id: "mean" }, number(known.length ? mean : null))],
       ["lowest", number(known.length ? Math.min(...known) : null)], ["highest", number(known.length ? Math.max(...known) : null)],
+      ...roles.slice(0, 4),
     ]));
     const { labels, counts } = histogram(known, 20);
     this.spread.draw(bars(labels, counts, { x: called(state.colour), y: "nodes", tint: ink("faint") }));

@@ -18,7 +18,7 @@ export class NetworkView {
     this.layout = "force";
     this.selected = null;
     this.hover = null;
-    this.marked = { away: new Set(), down: [] };
+    this.marked = { away: new Set(), down: [], roles: new Map() };
     this.flow = null;
     this.#listen();
     new ResizeObserver(() => this.draw()).observe(this.place);
@@ -76,8 +76,10 @@ export class NetworkView {
 
   #frame() {
     const { width, height } = this.place.getBoundingClientRect();
-    const scale = (Math.min(width, height) / 2 - 26) * this.view.zoom;
-    return { width, height, scale, cx: width / 2 + this.view.x, cy: height / 2 + this.view.y };
+    const room = [width, height].map((side) => side / 2 - 26), least = Math.min(...room);
+    const wide = this.layout === "force" ? 1.7 : 1; // forces may stretch to the place; a ring stays round
+    const [sx, sy] = room.map((side) => Math.min(side, wide * least) * this.view.zoom);
+    return { width, height, scale: least * this.view.zoom, sx, sy, cx: width / 2 + this.view.x, cy: height / 2 + this.view.y };
   }
 
   // While it is moved, some of many links stand for all; the rest follows when it rests.
@@ -89,7 +91,7 @@ export class NetworkView {
   }
 
   draw() {
-    const { width, height, scale, cx, cy } = this.#frame();
+    const { width, height, scale, sx, sy, cx, cy } = this.#frame();
     if (!width || !this.job) return;
     const ratio = devicePixelRatio || 1;
     this.canvas.width = width * ratio;
@@ -98,7 +100,7 @@ export class NetworkView {
     this.canvas.style.height = `${height}px`;
     const pen = this.canvas.getContext("2d");
     pen.scale(ratio, ratio);
-    this.points = this.positions.map(([x, y]) => [cx + x * scale, cy + y * scale]);
+    this.points = this.positions.map(([x, y]) => [cx + x * sx, cy + y * sy]);
     this.radii = this.points.map((_, i) => this.#radius(i, scale / this.view.zoom));
     this.#drawLinks(pen);
     this.#drawNodes(pen);
@@ -194,6 +196,15 @@ export class NetworkView {
       pen.moveTo(x - r, y + r); pen.lineTo(x + r, y - r);
     }
     pen.stroke();
+    pen.strokeStyle = ink("ink");
+    pen.beginPath();
+    for (const i of this.marked.roles.keys()) {
+      if (!this.points[i]) continue;
+      const [[x, y], r] = [this.points[i], this.radii[i] + 6];
+      pen.moveTo(x + r, y);
+      pen.arc(x, y, r, 0, 7);
+    }
+    pen.stroke();
     for (const [i, wide] of [[this.hover, 2], [this.selected, 3]]) {
       if (i === null || !this.points[i]) continue;
       pen.strokeStyle = ink("accent");
@@ -270,6 +281,7 @@ export class NetworkView {
     const more = [`${this.describe ?? ""}: ${said ?? "—"}`];
     if (this.job.samples) more.push(`${this.job.samples[i]} samples`);
     if (this.job.degrees) more.push(`hears ${this.job.degrees[i]}`);
+    if (this.marked.roles.has(i)) more.push(`${this.marked.roles.get(i).join(", ")} of this round`);
     if (this.marked.away.has(i)) more.push("not there in this round");
     this.tip.replaceChildren(h("strong", {}, this.job.names?.[i] ?? `node ${i}`), ...more.map((text) => h("div", {}, text)));
     this.tip.style.setProperty("left", `${Math.min(x + 14, this.place.clientWidth - 170)}px`);

@@ -17,12 +17,13 @@ export class NodePanel {
     this.known = await this.page.source.node(job, node);
     const columns = Object.keys(this.known.columns);
     if (!columns.includes(this.column)) this.column = columns.includes("test_accuracy") ? "test_accuracy" : columns[0];
-    const heard = this.#heard();
+    const heard = this.#heard(), roles = this.#roles();
     fill(this.place,
       h("div", { class: "panelhead" }, h("h2", {}, view.names?.[node] ?? `Node ${node}`), h("span", { class: "room" }),
         columns.length ? select("show", columns.map((name) => [name, called(name)]), this.column, (name) => { this.column = name; this.#draw(); }) : null,
         h("button", { class: "quiet", onclick: () => this.choose(null) }, "close")),
       this.now = h("div"),
+      roles.map(([role, rounds]) => h("p", { class: "note" }, `${role} in ${rounds.length} round${rounds.length > 1 ? "s" : ""}: ${rounds.slice(-30).join(", ")}`)),
       this.curve.box,
       view.labels ? [h("h2", {}, "Its samples"), this.labels.box] : null,
       h("h2", {}, `It hears ${heard.length}`),
@@ -32,6 +33,12 @@ export class NodePanel {
       }) : h("p", { class: "faint" }, "nobody"));
     if (view.labels) this.labels.draw(bars(view.labels[node].map((_, i) => i), view.labels[node], { x: "class", y: "samples" }));
     this.#draw();
+  }
+
+  #roles() {
+    return Object.entries(this.view.roles ?? {})
+      .map(([role, told]) => [role, Object.keys(told).filter((round) => told[round].includes(this.number))])
+      .filter(([, rounds]) => rounds.length);
   }
 
   #heard() {

@@ -3,6 +3,7 @@ import { bytes, called, colour, fill, h, humane, number, select, span } from "./
 import { asCsv, bars, boxes, bubbles, Chart, lines } from "./charts.js";
 import { facts, table } from "./tables.js";
 
+const LABEL = 190; // pixels for the names of two methods
 const AGAINST = ["round", "sent_bytes", "batches", "train_seconds", "flops"];
 
 export class Curves {
@@ -105,13 +106,13 @@ export class Results {
 function gapChart(gaps, names, what) {
   const at = (gap) => [gap.mean - (gap.half ?? 0), gap.mean + (gap.half ?? 0)];
   const reach = Math.max(...gaps.flatMap(at).map(Math.abs), 1e-9) * 1.15;
-  const made = boxes([], what);
+  const made = boxes([], what), named = gaps.map((gap) => `${gap.a} − ${gap.b}`);
   return {
     ...made,
-    grid: { left: 14, right: 24, top: 10, bottom: 44, containLabel: true },
+    grid: { left: 14 + Math.min(LABEL, 6.6 * Math.max(...named.map((name) => name.length))), right: 24, top: 10, bottom: 44 },
     tooltip: { ...made.tooltip, formatter: ({ value }) => { const gap = gaps[value[1]]; return `${gap.a} − ${gap.b}\n${number(gap.mean)} ± ${number(gap.half)}\nover ${gap.seeds} seed${gap.seeds > 1 ? "s" : ""}`; } },
     xAxis: { ...made.yAxis, min: -reach, max: reach, name: `difference of ${what}`, nameGap: 28 },
-    yAxis: { ...made.xAxis, data: gaps.map((gap) => `${gap.a} − ${gap.b}`), axisLabel: { ...made.xAxis.axisLabel, rotate: 0, width: 190 } },
+    yAxis: { ...made.xAxis, data: named, axisLabel: { ...made.xAxis.axisLabel, rotate: 0, width: LABEL } },
     series: [{
       type: "custom", data: gaps.map((gap, i) => [gap.mean, i]),
       renderItem: (_, api) => {
