@@ -70,7 +70,7 @@ export class Peers {
       links: { sources: pairs.map(([a]) => a), targets: pairs.map(([, b]) => b), weights: pairs.map(() => 1) },
     }, "force", null, `${known.names.join("\n")} ${pairs.length}`);
     this.network.setValues(known.scores, [0, Math.max(1, ...known.scores.filter((value) => value !== null))], live[0]?.status.metric ?? "score");
-    this.network.marked = { away: known.away, down: known.down };
+    this.network.marked = { away: known.away, down: known.down, roles: new Map() };
     this.network.draw();
     this.network.canvas.dataset.drawn = known.names.length;
     const columns = [...new Set(peers.flatMap((peer) => Object.keys(peer.curve.columns)))];
