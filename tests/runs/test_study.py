@@ -128,6 +128,15 @@ def test_what_was_asked_for_in_vain_is_named(study: str, tmp_path: Path, capsys:
     assert not (tmp_path / "o").exists()
 
 
+def test_exhibits_can_be_had_for_some_methods_only(study: str, tmp_path: Path) -> None:
+    seen = Watching()
+    shown = list(conduct(Order(study, "smoke", only=["decavg"]), tmp_path / "out", [seen]))
+    assert sorted(seen.begun) == ["run: decavg, seed 0", "run: decavg, seed 1"]
+    ((label, _, (sheet,)),) = shown  # the figure has no such method
+    assert label == "table I"
+    assert sheet.rows == [["decavg", "24"], ["isolation", "0"]]  # type: ignore[union-attr]
+
+
 def test_labels() -> None:
     labels = ["figure 3a", "figure 3b", "figure 30", "figure 4", "table II", "table III"]
     assert matching(labels, [], []) == (labels, [])

@@ -27,10 +27,8 @@ def conduct(
 ) -> Iterator[tuple[str, Exhibit, list[Shown]]]:
     """Run what is not kept yet and show every exhibit, each as soon as its runs are there."""
     exhibits = order.exhibits()
-    wanted = {
-        label: {run: order.tasks(run, experiment) for run, experiment in exhibit.runs.items()}
-        for label, exhibit in exhibits.items()
-    }
+    wanted = {label: order.wanted(exhibit, exhibits) for label, exhibit in exhibits.items()}
+    wanted = {label: runs for label, runs in wanted.items() if runs or not exhibits[label].runs}
     with files.disk(out, AGAIN):
         out.mkdir(parents=True, exist_ok=True)
     with records.RunFolder(out).lock(), contextlib.closing(Channel(None, observers)) as channel:

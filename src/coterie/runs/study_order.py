@@ -35,6 +35,15 @@ class Commission(ABC):
         """Whether runs of this method are wanted."""
         return True
 
+    def wanted(self, exhibit: Exhibit, exhibits: Mapping[str, Exhibit]) -> dict[str, dict[tuple[str, int], Task]]:
+        """The tasks that an exhibit waits for, by run: those of methods asked for; all, if it shows what there is."""
+        every = {run: self.tasks(run, experiment) for run, experiment in exhibit.runs.items()}
+        some = {
+            run: {who: t for who, t in tasks.items() if exhibit.so_far or self.asks_for(who[0], exhibits)}
+            for run, tasks in every.items()
+        }
+        return {run: tasks for run, tasks in some.items() if tasks}
+
     def check(self) -> None:
         """Refuse what makes no sense."""
         if self.jobs < 0:

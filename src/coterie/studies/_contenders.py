@@ -19,7 +19,7 @@ WITH_GAIN = {
     "gain-decdiff-vt": "gain (which is 1) + DecDiff+VT",
     "gain-dechw": "gain + DecHW",
 }
-OURS = {"variance-corrected": "variance-corrected merge", "aligned": "aligned merge"}
+OURS = {"agreed-start": "agreed start", "variance-corrected": "variance-corrected merge", "aligned": "aligned merge"}
 
 _OWN: dict[str, dict[str, Any]] = {
     "gain-decavg-gossip": {"use": "gain-decavg", "initialiser": GOSSIP},

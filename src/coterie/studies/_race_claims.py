@@ -45,10 +45,12 @@ def judged(
         for method in papers[where]:
             others = [other for other in rivals(method, papers[where], REFERENCES) if {method, other} <= here]
             pairs += [_claim(records, method, other, "{0} − {1}", names, where) for other in others]
+    said_so = [verdicts_sheet("What the paper says, last round", claims), claims_sheet("By numbers", claims, WINDOWS)]
+    if not pairs:  # data that the paper has not
+        return list(said_so)
     return [
         agreement_sheet("The paper's order of methods by accuracy", frames, papers),
-        verdicts_sheet("What the paper says, last round", claims),
-        claims_sheet("The same by numbers", claims, WINDOWS),
+        *said_so,
         claims_sheet("Pairs: against references, and against the next in the paper's order", pairs, WINDOWS),
     ]
 

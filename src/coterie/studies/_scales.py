@@ -5,6 +5,21 @@ from collections.abc import Iterable
 from coterie.config.configuration import Configuration
 from coterie.config.slots import as_table
 
+FRESH = tuple(range(20, 30))
+"""Seeds that have chosen no setting."""
+STEP = 0.1
+"""How far a step goes with all that momentum adds to it, lr / (1 − momentum): the greatest of the papers' settings."""
+
+
+def quickened(momentum: float) -> float:
+    """The learning rate of races at the scale `laptop`, which have fewer rounds than the papers', by rule.
+
+    The rule: the paper's batches, epochs and momentum; its model, or that of its MNIST where a run of the paper's takes
+    minutes; this learning rate, because with a smaller one nobody would learn in so few rounds; then the most images
+    and rounds with which a run takes some ten seconds of a core; seeds that have chosen nothing.
+    """
+    return round(STEP * (1 - momentum), 6)
+
 
 def rounds_to_evaluate(rounds: int, every: int, last: int = 1) -> tuple[int, ...]:
     """The rounds to evaluate: the first few, every so many, and the last ones."""

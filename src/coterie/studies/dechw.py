@@ -27,7 +27,7 @@ from coterie.studies._cells import dechw_cells
 from coterie.studies._contenders import BASELINES, OURS, WITH_GAIN, named
 from coterie.studies._dechw_inside import curvature_exhibit, spread_exhibit, style, trace_exhibit
 from coterie.studies._race_claims import DECHW, judged, number
-from coterie.studies._scales import describe_scale, rounds_to_evaluate
+from coterie.studies._scales import FRESH, describe_scale, quickened, rounds_to_evaluate
 from coterie.studies.decdiff import allocations
 
 PAPER = "50 nodes, all images, 1,000 rounds, 5 runs"
@@ -43,6 +43,8 @@ NAMES = {**BASELINES, **CORE, **VARIANTS, **WITH_GAIN, **OURS}
 DRAWN = {m: NAMES[m] for m in ("centralised", "decavg", *CORE, "dechw-star", "dechw-lite", "gain-decavg", *OURS)}
 """Methods in the figures of curves: as many as can be told apart."""
 SETS = {"mnist": "MNIST", "fashion": "Fashion-MNIST", "cifar10": "CIFAR-10"}
+"""The paper's data sets, in the order of its tables."""
+CURVES = {"figure 3": "cifar10", "figure 8": "mnist", "figure 9": "fashion", "figure digits": "digits"}
 SHARES = (0.5, 0.75, 0.9, 0.95)
 TAIL = {"smoke": 5, "laptop": 1, "paper": 10}
 """How many of the last rounds Table I averages."""
@@ -68,7 +70,11 @@ def dechw(scale: Scale) -> dict[str, Exhibit]:
 
     hard = {name: e for name, e in runs.items() if name.startswith("cifar10")} or runs
     easy = {name: e for name, e in runs.items() if name.startswith("mnist")} or runs
-    fashion = {name: e for name, e in runs.items() if name.startswith("fashion")} or runs
+    curves = {
+        label: exhibit(f"accuracy and loss, {SETS.get(name, name)}", _curves, some)
+        for label, name in CURVES.items()
+        if (some := {run: e for run, e in runs.items() if run.startswith(name)})
+    }
     return {
         "table I": exhibit("accuracy in the last rounds", partial(_accuracies, TAIL[scale])),
         "table II": exhibit("rounds to a share of the best method's accuracy", _to_best),
@@ -81,13 +87,11 @@ def dechw(scale: Scale) -> dict[str, Exhibit]:
         "table iid": _alike(easy, scaled),
         "figure 1": exhibit("averaging with and without a common start, and DecHW", _start, hard),
         "figure 2": curvature_exhibit(scaled, easy),
-        "figure 3": exhibit("accuracy and loss, CIFAR-10", _curves, hard),
         "figure 4": exhibit("DecHW and DecHW*", _star, hard),
         "figure 5": Exhibit("the allocation of data", lambda _, folder: allocations(runs, folder), scaled=scaled),
         "figure 6": exhibit("DecHW without accumulation", _fresh, hard),
         "figure 7": trace_exhibit(scaled, easy),
-        "figure 8": exhibit("accuracy and loss, MNIST", _curves, easy),
-        "figure 9": exhibit("accuracy and loss, Fashion-MNIST", _curves, fashion),
+        **curves,
         "figure bytes": exhibit("accuracy by bytes", _by_bytes),
         "figure spread": spread_exhibit(scaled, easy),
     }
@@ -109,7 +113,7 @@ def _runs(scale: Scale) -> dict[str, Configuration]:
         digits = {"dataset": "digits", "model": {"name": "mlp", "sizes": [64, 32]}, "batch_size": 16, "lr": 0.05}
         common |= {**digits, "momentum": 0.5, "nodes": 10, "rounds": 20, "epochs": 2, "seeds": (0, 1)}
         common["evaluate"] = rounds_to_evaluate(20, 2, TAIL[scale])
-        return {"mnist 0.5": Configuration(**common, partition=_dirichlet(0.5))}
+        return {"digits 0.5": Configuration(**common, partition=_dirichlet(0.5))}
     if scale == "paper":
         common |= {
             "nodes": 50,
@@ -121,11 +125,10 @@ def _runs(scale: Scale) -> dict[str, Configuration]:
         sets = {"mnist": mnist, "fashion": fashion, "cifar10": cifar}
         alphas: tuple[float, ...] = (1.0, 0.5, 0.2)
     else:
-        common |= {"nodes": 20, "batch_size": 25, "seeds": (0, 1, 2), "test_share": 0.03}
-        common |= {"total": 1200, "epochs": 2, "rounds": 24, "evaluate": rounds_to_evaluate(24, 3, TAIL[scale])}
-        sets = {"mnist": {**mnist, "lr": 0.05}, "fashion": {**fashion, "model": "cnn_mnist", "lr": 0.03}}
-        fewer = {"total": 2000, "rounds": 18, "evaluate": (0, 2, 4, 6, 9, 12, 15, 18), "test_share": 0.02}
-        sets["cifar10"] = {**cifar, "model": "cnn_mnist", "lr": 0.008, **fewer}
+        common |= {"nodes": 20, "batch_size": 100, "seeds": FRESH, "test_share": 0.03}
+        common |= {"total": 800, "rounds": 24, "evaluate": rounds_to_evaluate(24, 3, TAIL[scale])}
+        sets = {"mnist": {**mnist, "lr": quickened(0.5)}}
+        sets["fashion"] = {**fashion, "model": "cnn_mnist", "lr": quickened(0.9)}
         alphas = (0.5,)
     return {
         f"{name} {alpha:g}": Configuration(**{**common, **settings}, partition=_dirichlet(alpha))
@@ -140,17 +143,21 @@ def _dirichlet(alpha: float) -> dict[str, Any]:
 
 def _column(run: str) -> str:
     name, _, alpha = run.partition(" ")
-    return f"{SETS[name]}, Dir({alpha})"
+    return f"{SETS.get(name, name)}, Dir({alpha})"
 
 
-def _place(run: str) -> int:
-    """The column of this run in the paper's Table I."""
+def _printed(run: str, kind: str) -> dict[str, str]:
+    """What the paper prints of each method in the column of this run; nothing where it has no such column."""
     name, _, alpha = run.partition(" ")
-    return 3 * list(SETS).index(name) + ("1", "0.5", "0.2").index(alpha)
+    if name not in SETS or (kind == "anchors" and name != "cifar10"):
+        return {}
+    place = 3 * list(SETS).index(name) + ("1", "0.5", "0.2").index(alpha)
+    return {m: row[place % len(row)] for m, row in NUMBERS[kind].items()}
 
 
 def _accuracies(tail: int, found: Results, folder: Path) -> list[Shown]:
-    paper = {m: [row[_place(run)] for run in found.records] for m, row in NUMBERS["accuracy"].items()}
+    printed = [_printed(run, "accuracy") for run in found.records]
+    paper = {m: [row[m] for row in printed] for m in NUMBERS["accuracy"] if all(printed)}
     frames = {_column(run): records for run, records in found.records.items()}
     rounds = "at the last round" if tail == 1 else f"over the last {tail} rounds"
     title = f"Test accuracy {rounds} ± 95 % interval over seeds (the paper: over ten, percent, ± as a fraction)"
@@ -161,10 +168,15 @@ def _to(found: Results, kind: str, goal: Any, what: str, levels: Any = None) -> 
     sheets: list[Shown] = []
     for run, records in found.records.items():
         name, _, alpha = run.partition(" ")
-        paper = NUMBERS[kind][name][alpha]
+        paper = NUMBERS[kind].get(name, {}).get(alpha, {})
         sheets.append(
             times_sheet(
-                f"{_column(run)}: rounds to {what}", records, NAMES, levels[name] if levels else SHARES, goal, paper
+                f"{_column(run)}: rounds to {what}",
+                records,
+                NAMES,
+                levels.get(name, SHARES) if levels else SHARES,
+                goal,
+                paper,
             )
         )
     return sheets
@@ -188,7 +200,7 @@ def _bytes(found: Results, folder: Path) -> list[Shown]:
             f"{_column(run)}: sent by a node until an accuracy of",
             records,
             NAMES,
-            LEVELS[run.partition(" ")[0]],
+            LEVELS.get(run.partition(" ")[0], SHARES),
             absolute,
         )
         for run, records in found.records.items()
@@ -199,15 +211,14 @@ def _pairs(found: Results, folder: Path) -> list[Shown]:
     pairs = [("dechw", m) for m in ("decdiff-vt", "cfa", "dechetero")] + [("decdiff-vt", "cfa")]
     pairs += [("decdiff-vt", "dechetero"), ("dechw-lite", "dechw"), ("gain-decavg", "dechw")]
     pairs += [("variance-corrected", "dechw"), ("variance-corrected", "gain-decavg")]
+    pairs += [("agreed-start", m) for m in ("dechw", "gain-decavg", "variance-corrected", "decavg")]
     frames = {_column(run): records for run, records in found.records.items()}
     return [pairs_sheet("Differences in test accuracy", frames, NAMES, pairs)]
 
 
 def _claims(found: Results, folder: Path) -> list[Shown]:
     frames = {_column(run): records for run, records in found.records.items()}
-    paper = {
-        _column(run): {m: number(row[_place(run)]) for m, row in NUMBERS["accuracy"].items()} for run in found.records
-    }
+    paper = {_column(run): {m: number(cell) for m, cell in _printed(run, "accuracy").items()} for run in found.records}
     return judged(frames, paper, NAMES, DECHW)
 
 
@@ -220,7 +231,7 @@ def _alike(runs: Mapping[str, Configuration], scaled: str) -> Exhibit:
 
     def show(found: Results, folder: Path) -> list[Shown]:
         (records,) = found.records.values()
-        levels, title = LEVELS[name], f"{SETS[name]}, IID"
+        levels, title = LEVELS.get(name, SHARES), f"{SETS.get(name, name)}, IID"
         return [
             accuracy_sheet("Test accuracy at the last round", {title: records}, names, {}),
             times_sheet(f"{title}: rounds to an accuracy of", records, names, levels, absolute, {}),
@@ -254,7 +265,7 @@ def _panels(found: Results, names: Mapping[str, str], columns: tuple[str, ...] =
 
 def _curves(found: Results, folder: Path) -> list[Shown]:
     name = next(iter(found.records)).partition(" ")[0]
-    names = {**CORE, **{m: NAMES[m] for m in ("gain-decavg", "variance-corrected")}}
+    names = {**CORE, **{m: NAMES[m] for m in ("gain-decavg", "agreed-start", "variance-corrected")}}
     panels = _panels(found, names, ("test_accuracy", "test_loss"))
     return [draw_panels(panels, folder / f"curves-{name}.png", columns=len(found.records))]
 
@@ -299,14 +310,15 @@ def _anchors(scale: Scale, runs: Mapping[str, Configuration], scaled: str) -> Ex
     }
 
     def show(found: Results, folder: Path) -> list[Shown]:
-        paper = {
-            m: [row[("1", "0.5", "0.2").index(r.partition(" ")[2])] for r in found.records]
-            for m, row in NUMBERS["anchors"].items()
-        }
+        printed = [_printed(run, "anchors") for run in found.records]
+        paper = {m: [row[m] for row in printed] for m in names if all(printed)}
         frames = {_column(run): records for run, records in found.records.items()}
         return [
             accuracy_sheet(
-                "Test accuracy at the last round (the paper: CIFAR-10, percent, ± as a fraction)", frames, names, paper
+                "Test accuracy at the last round (the paper, CIFAR-10 only: percent, ± as a fraction)",
+                frames,
+                names,
+                paper,
             )
         ]
 
