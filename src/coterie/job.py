@@ -100,6 +100,8 @@ class Training:
     """Whether every epoch begins with a new optimiser."""
     clip: float | None = None
     """The greatest Euclidean norm of a mini-batch's gradient: longer ones are shortened to it."""
+    work: Mapping[int, int] = field(default_factory=dict)
+    """The epochs of nodes that train more or less than the others."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,8 @@ class Roster:
     device: str
     mixing: Mixing = "data"
     """What models weigh where they are averaged."""
+    own: NDArray[np.float64] | None = None
+    """ω_ii, what each node's own model weighs beside a neighbour's, if not 1."""
     metrics: tuple[Choice, ...] = DEFAULT
     """By what models are judged; the first also after the merge."""
     rounds: int = 1
@@ -138,6 +142,16 @@ class Roster:
         if self.mixing != "data":
             return torch.ones(len(nodes), 1)
         return torch.tensor([float(len(self.train[i])) for i in nodes]).unsqueeze(1)
+
+    def weighs(self, node: int) -> float:
+        """ω_ii of a node before it has heard anyone."""
+        return 1.0 if self.own is None else float(self.own[node])
+
+    def beside(self, nodes: Indices, heard: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """ω_ii of these nodes, who have heard links of so much weight; None if it is 1."""
+        if self.mixing == "metropolis":  # what is not heard is one's own
+            return 1.0 - heard
+        return None if self.own is None else self.own[nodes]
 
     def me(self, nodes: Indices, round: int, layout: Layout) -> Me:
         """What these nodes know of themselves, one row each."""
@@ -159,7 +173,7 @@ class Roster:
         """Mini-batches that a node computes when it trains, unless it stops early."""
         if turn.epochs is not None:
             return turn.epochs * self.per_epoch(node)
-        return self.training.batches or (self.training.epochs or 0) * self.per_epoch(node)
+        return self.training.batches or self.training.work.get(node, self.training.epochs or 0) * self.per_epoch(node)
 
     def behind(self, node: int, round: int, turn: Train = PLAIN) -> int:
         """How many mini-batches the model has behind it when a node trains it in this round.

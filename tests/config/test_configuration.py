@@ -10,11 +10,13 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from coterie import methods, records
+from coterie.config.build import build
 from coterie.config.configuration import DEFAULT, merge, read
 from coterie.config.layers import layered
 from coterie.config.slots import SLOTS, overlay
 from coterie.errors import ConfigError
 from coterie.runs.experiment import Experiment
+from driving import samples
 
 
 def only(experiment: Experiment) -> Experiment:
@@ -61,8 +63,9 @@ def test_flags_join_the_slots_of_the_file(tmp_path: Path) -> None:
         "connect": True,
         "assortativity": None,
         "mixing": "data",
+        "own": 1.0,
     }
-    ring = {"name": "ring", "directed": False, "connect": False, "assortativity": None, "mixing": "data"}
+    ring = {"name": "ring", "directed": False, "connect": False, "assortativity": None, "mixing": "data", "own": 1.0}
     assert only(layered(file, {"topology": "ring"})).topology == ring
 
 
@@ -73,6 +76,17 @@ def test_a_later_layer_chooses_between_epochs_and_batches(tmp_path: Path, below:
     chosen = only(layered(file, {flag: 5}))
     assert getattr(chosen, flag) == 5
     assert (chosen.epochs is None) != (chosen.batches is None)
+
+
+def test_some_nodes_work_more_than_others() -> None:
+    told = Experiment(nodes=6, epochs=2, work="0-2:1,5:7", partition="iid", total=480, validation=0.0, batch_size=10)
+    assert told.work == {0: 1, 1: 1, 2: 1, 5: 7}
+    (method,) = told.resolved.values()
+    roster = build(method, samples(), 0).roster
+    assert [roster.steps(i) for i in range(6)] == [8, 8, 8, 16, 16, 56]
+    for wrong, said in (({"work": {6: 1}}, "0 to 5"), ({"work": {1: 2}, "batches": 3}, "in epochs")):
+        with pytest.raises(ConfigError, match=said):
+            Experiment(nodes=6, **wrong)
 
 
 def test_a_method_chooses_between_epochs_and_batches_too() -> None:

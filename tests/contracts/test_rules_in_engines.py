@@ -24,6 +24,8 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "with a loner": {"graph": LONER, "merge_first": True},
     "pairs": {"topology": "matching", "merge_first": True, "links": 0.8, "outage": 2.0},
     "uniform, resampled": {"topology": {"name": "resampled", "every": 2, "mixing": "uniform"}},
+    "own weight": {"topology": {"name": "er", "p": 0.6, "weights": "uniform", "own": 3.0}, "links": 0.8},
+    "more work": {"work": {1: 3, 4: 2}, "epochs": 1, "batches": None, "merge_first": True},
     "metropolis, failing": {"topology": {"name": "ba", "mixing": "metropolis"}, "links": 0.6, "presence": 0.9},
 }
 
@@ -55,7 +57,9 @@ def test_same_numbers_with_worker_processes(rule: str, network: str, engine: str
     agree(ran(engine, rule, network), ran("memory", rule, network))
 
 
-@pytest.mark.parametrize("network", ["churn", "directed", "with sources", "with a loner", "uniform, resampled"])
+@pytest.mark.parametrize(
+    "network", ["churn", "directed", "with sources", "with a loner", "uniform, resampled", "own weight"]
+)
 @pytest.mark.parametrize("rule", ["decavg", "dechw", "decdiff"])
 def test_same_numbers_in_a_cluster(rule: str, network: str) -> None:
     agree(ran("cluster", rule, network), ran("memory", rule, network))

@@ -40,6 +40,8 @@ DIRECTED = {"name": "er", "p": 0.5, "directed": True, "weights": "uniform", "con
 
 WORLDS: dict[str, dict[str, Any]] = {
     "weights": {"topology": {"name": "er", "p": 0.6, "weights": "uniform", "connect": True}, "merge_first": True},
+    "own weight": {"topology": {"name": "ring", "own": 0.25}, "model": BATCH_NORM, "merge_first": True},
+    "more work": {"work": {2: 3}, "epochs": 1, "batches": None},
     "directed": {"topology": DIRECTED, "merge_first": True},
     "directed, failing": {"topology": DIRECTED, "links": 0.7},
     "answers, directed": {"topology": DIRECTED, "rule": "cfa_ge"},

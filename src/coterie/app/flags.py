@@ -41,7 +41,7 @@ OFTEN = (
     "methods",
     "data_dir",
 )
-TEXTUAL = ("seeds", "evaluate", "methods", "joins", "leaves")
+TEXTUAL = ("seeds", "evaluate", "methods", "joins", "leaves", "work")
 """Fields with a notation of their own, such as `0-4`, which take text."""
 ALIASES = {"model": "--models"}
 """Other names of flags."""
@@ -51,14 +51,19 @@ EXTRA_HELP = {
     ("topology", "connect"): "draw again until the network is connected",
     ("topology", "assortativity"): "rewire until the degrees of linked nodes correlate so",
     ("topology", "mixing"): "what models weigh in averages",
+    ("topology", "own"): "what one's own model weighs beside a neighbour's (ω_ii)",
 }
-METAVARS = {
-    "seeds": "SEEDS",
-    "evaluate": "ROUNDS",
-    "methods": "NAMES",
-    "metrics": "NAMES",
-    "data_dir": "FOLDER",
-} | dict.fromkeys(("joins", "leaves"), "NODE:ROUND,…")
+METAVARS = (
+    {
+        "seeds": "SEEDS",
+        "evaluate": "ROUNDS",
+        "methods": "NAMES",
+        "metrics": "NAMES",
+        "data_dir": "FOLDER",
+    }
+    | dict.fromkeys(("joins", "leaves"), "NODE:ROUND,…")
+    | {"work": "NODE:EPOCHS,…"}
+)
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def network(method: Method, seed: int) -> Network:
     def settled(graph: Graph, *key: int) -> Graph:
         target = table["assortativity"]
         wired = graph if target is None else rewire(graph, target, generator(seed, "rewiring", *key))
-        return weighed(wired, mixing(method))
+        return weighed(wired, mixing(method), table["own"])
 
     if not isinstance(made, ChangingTopology):
         return Network.still(settled(draw(made.draw, method.nodes, seed, connect=table["connect"])))
@@ -126,6 +126,7 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
             e.patience if e.early_stopping else None,
             e.renew_optimiser,
             e.clip,
+            {} if e.pooled else e.work,
         ),
         groups=tuple(np.flatnonzero(kind == g) for g in range(len(models))),
         train=train,
@@ -134,6 +135,7 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
         labels=_label_shares(labels, train, samples.classes),
         device=_device(e),
         mixing=mixing(e),
+        own=graphs.graph(1).loops,
         metrics=e.judges,
         rounds=e.rounds,
     )
@@ -219,6 +221,8 @@ def _check_estimate(e: Method, network: Network) -> None:
     if network.graph(1).directed:
         raise ConfigError("where links go one way, degrees do not tell the gain", cure=cure)
     weights = network.graph(1).weights
+    if network.graph(1).loops is not None:
+        raise ConfigError("degrees do not tell the gain where one's own model has a weight of its own", cure=cure)
     if how == "degrees" and mixing(e) != "metropolis" and (weights != weights[:1]).any():
         raise ConfigError("the number of links does not tell the gain where they differ in weight", cure=cure)
     if mixing(e) == "metropolis":

@@ -21,7 +21,7 @@ from coterie import methods as presets
 from coterie.config import given
 from coterie.config.slots import SLOTS, as_table, choice, explain, overlay, resolve
 from coterie.config.spread import Slot, canonical, deal, kinds, resolved
-from coterie.config.text import numbers, read_toml
+from coterie.config.text import by_node, read_toml, seeds_from
 from coterie.errors import ConfigError
 from coterie.metrics import DEFAULT as METRICS
 from coterie.metrics import label
@@ -30,18 +30,6 @@ from coterie.node.measures import KINDS
 from coterie.parts import Choice, chosen, find, unknown
 from coterie.protocols import Protocol
 from coterie.topologies import topology as as_topology
-
-
-def _seeds(value: Any) -> Any:
-    """Seeds from `3`, `[0, 2]`, `"0-4"` or `"0,2,5-7"`."""
-    if isinstance(value, int):
-        return (value,)
-    if not isinstance(value, str):
-        return value
-    found = numbers(value)
-    if found is None:
-        raise ValueError("seeds such as 0-4 or 0,2,5")
-    return tuple(found)
 
 
 def _once(seeds: tuple[int, ...]) -> tuple[int, ...]:
@@ -57,19 +45,6 @@ def _rounds(value: Any) -> Any:
     if (isinstance(value, int) and value < 1) or (isinstance(value, tuple) and -1 in value):
         raise ValueError("'log', a number k for every k-th round, or a list of rounds such as 0,10,100")
     return value
-
-
-def _moments(value: Any) -> Any:
-    """Rounds of nodes from `18:10,19:30`, `16-19:10` or a table."""
-    if not isinstance(value, str):
-        return value
-    found: dict[int, int] = {}
-    for piece in filter(None, (p.strip() for p in value.split(","))):
-        who, _, when = (p.strip() for p in piece.partition(":"))
-        if not when.isdecimal():
-            raise ValueError("nodes and their rounds, such as 18:10,19:30 or 16-19:10")
-        found |= dict.fromkeys(_seeds(who), int(when))
-    return found
 
 
 def by_name(value: Any) -> Any:
@@ -114,6 +89,9 @@ class Configuration(BaseModel):
     nodes: int = Field(default=20, ge=1, description="how many nodes")
     rounds: int = Field(default=60, ge=1, description="how many rounds")
     epochs: int | None = Field(default=None, ge=1, description="local epochs a round")
+    work: Annotated[dict[int, PositiveInt], BeforeValidator(by_node)] = Field(
+        default={}, description="nodes whose epochs a round differ, and the epochs of each"
+    )
     batches: int | None = Field(default=None, ge=1, description="local mini-batches a round, instead of epochs")
     budget: int | None = Field(
         default=None, ge=1, description="epochs of a model in all, shared out over those who train, instead of epochs"
@@ -133,7 +111,7 @@ class Configuration(BaseModel):
     )
     total: int | None = Field(default=None, ge=1, description="use only this many of the training samples")
     validation: float = Field(default=0.2, ge=0, lt=1, description="share of a node's samples kept for validation")
-    seeds: Annotated[given.Seeds, BeforeValidator(_seeds), AfterValidator(_once)] = Field(
+    seeds: Annotated[given.Seeds, BeforeValidator(seeds_from), AfterValidator(_once)] = Field(
         default=(0,), min_length=1, description="0-4, or 0,2,5"
     )
     topology: given.Topology = Field(
@@ -147,10 +125,10 @@ class Configuration(BaseModel):
     absence: float | None = Field(
         default=None, ge=1, description="mean rounds that a node stays away (else drawn each round)"
     )
-    joins: Annotated[dict[int, int], BeforeValidator(_moments)] = Field(
+    joins: Annotated[dict[int, int], BeforeValidator(by_node)] = Field(
         default={}, description="nodes that come later, and the first round of each"
     )
-    leaves: Annotated[dict[int, int], BeforeValidator(_moments)] = Field(
+    leaves: Annotated[dict[int, int], BeforeValidator(by_node)] = Field(
         default={}, description="nodes that go for good, and the first round without each"
     )
     partition: given.Partition = Field(
@@ -202,6 +180,10 @@ class Configuration(BaseModel):
         if self.keep_optimiser and self.renew_optimiser:
             raise ConfigError("keep_optimiser and renew_optimiser exclude each other", cure="Give one of them.")
         check_churn(self.joins, self.leaves, self.nodes, self.rounds)
+        if self.work and (strange := max(self.work)) >= self.nodes:
+            raise ConfigError("work names a node that does not exist", expected=f"0 to {self.nodes - 1}", got=strange)
+        if self.work and (self.batches or self.budget):
+            raise ConfigError("work is in epochs", cure="Say epochs for the other nodes, not batches or budget.")
         _ = self.faults(0)
         _ = self.resolved
 

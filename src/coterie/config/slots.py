@@ -27,7 +27,12 @@ SLOTS = {
 """Setting -> the room its parts come from."""
 
 EXTRAS: dict[str, dict[str, tuple[Any, Any]]] = {
-    "topology": {"connect": (bool, False), "assortativity": (float | None, None), "mixing": (Mixing, "data")},
+    "topology": {
+        "connect": (bool, False),
+        "assortativity": (float | None, None),
+        "mixing": (Mixing, "data"),
+        "own": (float, 1.0),
+    },
 }
 """Settings that every part of a slot has, because the experiment itself carries them out."""
 

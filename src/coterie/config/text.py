@@ -73,3 +73,28 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         return tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML ({error})", cure="Mend that line.") from None
+
+
+def seeds_from(value: Any) -> Any:
+    """Seeds from `3`, `[0, 2]`, `"0-4"` or `"0,2,5-7"`."""
+    if isinstance(value, int):
+        return (value,)
+    if not isinstance(value, str):
+        return value
+    found = numbers(value)
+    if found is None:
+        raise ValueError("seeds such as 0-4 or 0,2,5")
+    return tuple(found)
+
+
+def by_node(value: Any) -> Any:
+    """Rounds or epochs of nodes from `18:10,19:30`, `16-19:10` or a table."""
+    if not isinstance(value, str):
+        return value
+    found: dict[int, int] = {}
+    for piece in filter(None, (p.strip() for p in value.split(","))):
+        who, _, when = (p.strip() for p in piece.partition(":"))
+        if not when.isdecimal():
+            raise ValueError("nodes and a number of each, such as 18:10,19:30 or 16-19:10")
+        found |= dict.fromkeys(seeds_from(who), int(when))
+    return found

@@ -252,9 +252,8 @@ class Scheduler:
             reached = np.flatnonzero(sum((np.diff(h.arcs.indptr) for h in heard), np.zeros(len(rows), np.int64)))
             if not len(reached):
                 continue
-            own = None
-            if self.job.roster.mixing == "metropolis":  # what is not heard is one's own
-                own = 1.0 - np.sum([h.arcs.sum(1, dtype=np.float64) for h in heard], axis=0)
+            weight = np.sum([h.arcs.sum(1, dtype=np.float64) for h in heard], axis=0)
+            own = self.job.roster.beside(self.job.roster.groups[g][rows], weight)
             exchange = Exchange(rows, (*heard, *answers), self.number, own).take(reached)
             nodes = self.job.roster.groups[g][exchange.rows]
             doing = self._doing("merging at", [nodes] * self.workers.count)

@@ -27,7 +27,7 @@ class Graph:
     """A network of nodes 0 … n−1, held as arcs in order of (target, source).
 
     A source sends to a target, so row i of the matrix lists whom i hears. An undirected graph holds both arcs of every
-    link. A node always hears itself, with weight 1; that is not an arc.
+    link. A node always hears itself; that is not an arc, but has a weight of its own in `loops`, else 1.
     """
 
     nodes: int
@@ -35,6 +35,8 @@ class Graph:
     targets: Ints
     weights: Floats
     directed: bool = False
+    loops: Floats | None = None
+    """ω_ii, what the own model of each node weighs, if not 1."""
 
     def __post_init__(self) -> None:
         if self.nodes < 1:
@@ -57,6 +59,8 @@ class Graph:
             same = np.array_equal(sources[back], targets) and np.array_equal(targets[back], sources)
             if not (same and np.array_equal(weights[back], weights)):
                 raise GraphError("an undirected network needs both arcs of every link, of equal weight")
+        if self.loops is not None and not (self._own(self.loops) > 0).all():
+            raise GraphError("own weights cannot be", expected="numbers above 0", got=np.min(self.loops))
         for name, array in (("sources", sources), ("targets", targets), ("weights", weights)):
             object.__setattr__(self, name, array)
 
@@ -68,16 +72,20 @@ class Graph:
         weights: ArrayLike | None = None,
         directed: bool = False,
     ) -> "Graph":
-        """A graph from pairs (source, target), or from links in any order of their ends; self loops are dropped."""
+        """A graph from pairs (source, target), or from links in any order of their ends; i to i is i's own weight."""
         pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges), np.int64).reshape(-1, 2)  # type: ignore[arg-type]
         strength = np.ones(len(pairs)) if weights is None else np.asarray(weights, np.float64)
         if strength.shape != (len(pairs),):
             raise GraphError("weights do not fit the links", expected=f"{len(pairs)} weights", got=strength.shape)
         keep = pairs[:, 0] != pairs[:, 1]
+        loops = None
+        if (strength[~keep] != 1).any():
+            loops = np.ones(nodes)
+            loops[pairs[~keep, 0]] = strength[~keep]
         pairs, strength = pairs[keep], strength[keep]
         if not directed:
             pairs, strength = np.concatenate([pairs, pairs[:, ::-1]]), np.concatenate([strength, strength])
-        return cls(nodes, pairs[:, 0], pairs[:, 1], strength, directed)
+        return cls(nodes, pairs[:, 0], pairs[:, 1], strength, directed, loops)
 
     @classmethod
     def from_networkx(cls, graph: "nx.Graph[Any]") -> "Graph":
@@ -260,7 +268,8 @@ class Graph:
         place[chosen] = np.arange(len(chosen))
         keep = (place[self.sources] >= 0) & (place[self.targets] >= 0)
         ends = place[self.sources[keep]], place[self.targets[keep]]
-        return Graph(len(chosen), *ends, self.weights[keep], self.directed)
+        loops = None if self.loops is None else self.loops[chosen]
+        return Graph(len(chosen), *ends, self.weights[keep], self.directed, loops)
 
     def parts(self) -> list[Ints]:
         """The nodes of each connected part (strongly connected if the graph is directed)."""

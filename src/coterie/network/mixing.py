@@ -1,5 +1,6 @@
 """Mixing weights: how much each model that a node hears counts beside its own."""
 
+import math
 from dataclasses import replace
 from typing import Literal
 
@@ -13,8 +14,8 @@ Mixing = Literal["data", "uniform", "metropolis"]
 """By data sizes and the links' own weights; all alike; or by Metropolis and Hastings, which keeps the mean of all."""
 
 
-def weighed(graph: Graph, mixing: Mixing) -> Graph:
-    """The network with the weights of its links that this mixing gives them.
+def weighed(graph: Graph, mixing: Mixing, own: float = 1.0) -> Graph:
+    """The network with the weights of its links that this mixing gives them; one's own is multiplied by `own`.
 
     `uniform` makes them all 1. With `metropolis` they are shares, and what is left is one's own (`own_weights`):
 
@@ -24,11 +25,19 @@ def weighed(graph: Graph, mixing: Mixing) -> Graph:
 
     Reference: Xiao, Boyd and Kim, Distributed Average Consensus with Least-Mean-Square Deviation, 2007
     """
+    if not 0 < own < math.inf:
+        raise GraphError("topology.own", expected="a number above 0", got=own)
     match mixing:
         case "data":
-            return graph
+            return graph if own == 1 else replace(graph, loops=own * own_weights(graph, mixing))
         case "uniform":
-            return graph if (graph.weights == 1).all() else replace(graph, weights=np.ones_like(graph.weights))
+            if own == 1 and graph.loops is None and (graph.weights == 1).all():
+                return graph
+            loops = None if own == 1 else np.full(graph.nodes, own)
+            return replace(graph, weights=np.ones_like(graph.weights), loops=loops)
+    if own != 1:
+        cure = 'Set topology.mixing to "data" or "uniform", or leave topology.own out.'
+        raise GraphError("metropolis weights say what one's own is", got=f"own = {own:g}", cure=cure)
     if graph.directed:
         cure = 'Set topology.mixing to "uniform", or choose an undirected network.'
         raise GraphError(
@@ -36,15 +45,15 @@ def weighed(graph: Graph, mixing: Mixing) -> Graph:
         )
     degree = graph.degree
     shares = 1.0 / (1.0 + np.maximum(degree[graph.sources], degree[graph.targets]))
-    found = replace(graph, weights=shares)
+    found = replace(graph, weights=shares, loops=None)
     check_doubly_stochastic(found)
     return found
 
 
 def own_weights(graph: Graph, mixing: Mixing) -> Floats:
-    """ω_ii of each node of a weighed network: 1, or what its links leave of 1."""
+    """ω_ii of each node of a weighed network: 1 or as it says, or what its links leave of 1."""
     if mixing != "metropolis":
-        return np.ones(graph.nodes)
+        return np.ones(graph.nodes) if graph.loops is None else np.asarray(graph.loops, np.float64)
     return np.asarray(1.0 - np.bincount(graph.targets, graph.weights, graph.nodes), np.float64)
 
 

@@ -232,7 +232,8 @@ class Node(Bearing):
     def gathering(self, round: int, packets: Iterable[Packet] = ()) -> Summed:
         """Sums for this peer's inbox of a round, of these parcels and of what will be added."""
         signature, links = self.trainer.architecture.signature, self.job.graph(round).links(self.node)
-        heard = Summed(self.job.rule, signature, links, self.pool, self.job.roster.mixing == "metropolis")
+        shares, own = self.job.roster.mixing == "metropolis", self.job.roster.weighs(self.node)
+        heard = Summed(self.job.rule, signature, links, self.pool, shares, own)
         for packet in packets:
             self.take(heard, packet)
         return heard

@@ -127,10 +127,11 @@ class Summed(Heard):
         links: dict[int, float],
         pool: BufferPool | None = None,
         shares: bool = False,
+        own: float = 1.0,
     ) -> None:
         self.rule, self.architecture, self.links = rule, architecture, links
-        self.own = 1.0
-        """ω_ii: 1, or if the links' weights are `shares`, what those heard leave of 1."""
+        self.own = own
+        """ω_ii; if the links' weights are `shares`, what those heard leave of it."""
         self._shares = shares
         self.senders: list[int] = []
         pool = pool or BufferPool()

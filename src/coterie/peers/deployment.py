@@ -182,7 +182,8 @@ def _world(settings: Method, seed: int, name: str, numbers: dict[str, int], arch
     if not 0 <= architecture < len(models):
         raise ConfigError("--architecture", expected=f"0 to {len(models) - 1}", got=architecture)
     alone = settings.model_copy(update={"nodes": 1, "partition": resolve("partition", "iid"), "pooled": False})
-    complete = resolve("topology", {"name": "complete", "mixing": mixing(settings)})
+    beside = as_table(settings.topology)["own"]
+    complete = resolve("topology", {"name": "complete", "mixing": mixing(settings), "own": beside})
     alone = alone.model_copy(update={"topology": complete, "model": models[architecture]})
     own = build(alone, load_samples(settings), seed)
     others = max(numbers.values())  # some of them may be neighbours no more
@@ -198,6 +199,7 @@ def _world(settings: Method, seed: int, name: str, numbers: dict[str, int], arch
         train=(own.roster.train[0], *[nothing] * others),
         validation=(own.roster.validation[0], *[nothing] * others),
         degree=graph.degree,
+        own=None if own.roster.own is None else np.full(1 + others, own.roster.own[0]),
         labels=own.roster.labels.expand(1 + others, -1),
     )
     shrinks, identity = _gain(own, settings, seed), key(0, f"peer {name}") >> 1
