@@ -16,10 +16,9 @@ from coterie.topologies import Topology
 class File(Topology):
     """A network read from a file: GraphML (by its suffix), or an edge list of lines `a b [weight]`.
 
-    A line `a a weight` says what a's own model weighs beside its links, ω_ii, else 1.
-
     In an edge list, with commas or without, nodes are numbered from 0, `#` starts a comment, and if directed a sends to
-    b. GraphML says itself whether it is directed; its nodes, named at will, are numbered in the order of the file.
+    b. GraphML says itself whether it is directed; its nodes, named at will, are numbered in the order of the file. A
+    line `a a weight` says what a's own model weighs beside its links, ω_ii, else 1.
     """
 
     path: str
