@@ -1,5 +1,6 @@
 """Neighbours' numbers: what no honest one says is refused, and what does harm all the same is undone."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from coterie.errors import ConfigError, DivergedError
 from coterie.node.gossip import GossipGain, gossip_job, greatest, own_estimate
 from coterie.node.limits import Limits
 from coterie.node.sums import Packet
+from coterie.parts import chosen, names
 from coterie.peers.settings import PeerSettings
 from hostile import Said, Victim
 
@@ -110,6 +112,35 @@ def test_a_curvature_that_cannot_be_is_refused() -> None:
     victim.live(2, says)
     assert victim.refused == {"range": 6}
     assert (victim.node.state["h"] >= 0).all()
+
+
+@pytest.mark.parametrize("rule", names("rules"))
+def test_there_is_a_bound_for_all_that_a_rule_says(rule: str) -> None:
+    """A field that may be as large as any is one by which a neighbour takes the merge over."""
+    made = chosen("rules", rule).make()
+    ranges = made.ranges(1)
+    for name in Victim(rule=rule).honest():
+        assert ranges[name].norm < math.inf or ranges[name].scale, name
+
+
+@pytest.mark.parametrize("value", [-1.0, 2.0, 1e6, 3e38])
+def test_who_says_to_have_begun_many_times_is_refused(value: float) -> None:
+    victim = Victim(rule="consensus_start")
+    victim.live(2, lambda sender, tag, round: {"fields": {**victim.honest(), "begun": torch.tensor([value])}})
+    assert victim.refused == {"range": 6}
+
+
+def test_a_spread_that_no_model_has_is_refused() -> None:
+    """By its factor all of one's own model would grow, in one round and without a bound."""
+    victim = Victim(rule="variance_restored")
+
+    def says(sender: int, tag: str, round: int) -> Said:
+        fields = victim.honest()
+        return {"fields": {**fields, "deviation": torch.full_like(fields["deviation"], 1e4)}}
+
+    victim.live(2, says)
+    assert victim.refused == {"too-large": 6}
+    assert not victim.blamed
 
 
 def test_statistics_are_required_and_variances_are_not_negative() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from coterie.net.acquaintances import EACH, POLICY, Acquaintances
 from coterie.net.doors import Invited
 from coterie.net.identity import Home
 from coterie.net.tickets import Tickets
+from coterie.net.wire_pb2 import Answer, Introduction
 from coterie.peers import deployment, introductions
 from coterie.peers.introductions import Introduced
 from coterie.peers.runtime import PeerRuntime
@@ -89,16 +91,33 @@ def test_a_peer_at_work_takes_in_who_has_a_ticket_and_whom_a_neighbour_introduce
 def test_introductions_are_few_and_a_refusal_stands(tmp_path: Path) -> None:
     alice, *others = peers(tmp_path, "alice", *(f"peer-{i}" for i in range(EACH + 2)))
     known = Acquaintances(alice)
-    assert [known.hear(each.card, "bob") for each in others[:EACH]] == [(True, "")] * EACH
-    assert known.hear(others[EACH].card, "bob") == (True, "too-many")
-    assert known.hear(others[0].card, "carol") == (True, "")  # there already: nobody takes it over
+    assert [known.hear(each.card, "bob") for each in others[:EACH]] == [(True, "", True)] * EACH
+    assert known.hear(others[EACH].card, "bob") == (True, "too-many", False)
+    assert known.hear(others[0].card, "carol") == (True, "", False)  # there already: nobody takes it over
     assert {each.by for each in known.everyone().values()} == {"bob"}
     assert known.refuse("peer-0") == others[0].card
-    assert known.hear(others[0].card, "bob") == (True, "")
+    assert known.hear(others[0].card, "bob") == (True, "", False)
     assert [each.card.name for each in known.waiting()] == [f"peer-{i}" for i in range(1, EACH)]
     assert not alice.neighbours
     with pytest.raises(PeerError, match="whom"):
         known.approve("peer-0")
+
+
+def test_nobody_fills_the_log_by_introducing_one_peer_under_many_names(tmp_path: Path) -> None:
+    alice, third = peers(tmp_path, "alice", "third")
+    told: list[tuple[str, str]] = []
+    doorman = joining.Doorman(alice, lambda what, name: told.append((what, name)))
+
+    async def scene() -> None:
+        for number in range(20):
+            card = replace(third.card, name=f"third-{number}")
+            said = Introduction(card=card.text).SerializeToString()
+            answer = Answer.FromString(await doorman.introduced("bob", said))
+            assert answer.asks
+            assert not answer.reason
+
+    run(scene())
+    assert told == [("introduced", "third-0")]
 
 
 def test_who_cannot_be_dialled_asks_for_introductions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,11 +144,13 @@ def test_an_introduction_replaces_nobody_and_tells_nothing(tmp_path: Path) -> No
     (alice, bob), (false,) = peers(tmp_path, "alice", "bob"), peers(tmp_path / "false", "bob")
     alice.add(bob.card)
     known = Acquaintances(alice)
-    assert known.hear(bob.card, "carol") == (True, "")
+    assert known.hear(bob.card, "carol") == (True, "", False)
     assert not known.waiting()  # it is a neighbour: the answer is the same
     (alice.path / POLICY).write_text('introductions = "accept"\n')
-    assert known.hear(false.card, "carol") == (True, "")
+    assert known.hear(false.card, "carol") == (True, "", True)
     assert alice.neighbours == {"bob": bob.card}
+    assert known.hear(replace(bob.card, address="127.0.0.1:9"), "carol") == (False, "", False)
+    assert alice.neighbours == {"bob": bob.card}  # nor sends it us elsewhere
     with pytest.raises(PeerError, match="known with another certificate"):
         known.approve("bob")
     for text, decision in (

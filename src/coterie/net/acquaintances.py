@@ -5,7 +5,7 @@ import tomllib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from coterie import files
 from coterie.errors import PeerError
@@ -27,32 +27,43 @@ class Acquaintance:
     refused: bool = False
 
 
+class Reply(NamedTuple):
+    """What becomes of an introduction."""
+
+    asks: bool = True
+    """Whether a person is asked first."""
+    reason: str = ""
+    """Why it comes to nothing, if it does."""
+    new: bool = False
+    """Whether it was not known before: of the three this is for our own log alone."""
+
+
 class Acquaintances:
     """Whom a peer was introduced to, each a small file in its home."""
 
     def __init__(self, home: Home) -> None:
         self.home, self.folder = home, home.path / FOLDER
 
-    def hear(self, card: Card, by: str) -> tuple[bool, str]:
-        """A neighbour introduces somebody: whether a person is asked first, and why not, if it comes to nothing.
-
-        The answer does not tell whom this peer knows already.
-        """
+    def hear(self, card: Card, by: str) -> Reply:
+        """A neighbour introduces somebody. The answer does not tell whom this peer knows already."""
         decision = self.policy(by)
         if decision == "refuse":
-            return False, "policy"
+            return Reply(asks=False, reason="policy")
+        known = self.home.look()[0].get(card.name)
+        if known and set(card.fingerprints) <= set(known.fingerprints):  # not even with another address
+            return Reply(asks=decision == "ask")
         if decision == "accept":
             with contextlib.suppress(PeerError):  # who cannot simply be added is for a person to see
                 self.home.add(card)
-                return False, ""
-        known, there = self.home.look()[0].get(card.name), self.everyone()
-        if (known and set(card.fingerprints) <= set(known.fingerprints)) or card.fingerprints[0] in there:
-            return True, ""
+                return Reply(asks=False, new=True)
+        there = self.everyone()
+        if card.fingerprints[0] in there:
+            return Reply()
         by_each = Counter(each.by for each in there.values())
         if by_each[by] >= EACH or len(there) >= MOST or card.fingerprints[0] in self.home.card.fingerprints:
-            return True, "too-many"
+            return Reply(reason="too-many")
         self._keep(Acquaintance(card, by))
-        return True, ""
+        return Reply(new=True)
 
     def policy(self, by: str) -> Decision:
         """What is done with a neighbour's introductions."""

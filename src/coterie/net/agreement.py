@@ -4,11 +4,14 @@ import json
 from dataclasses import dataclass
 from hashlib import sha256
 
+from coterie.net.logs import clean
 from coterie.net.wire import VERSION, hello_mismatch
 from coterie.net.wire_pb2 import Hello
 
 PHASE = "phase"
 """The one shared setting in which peers may differ for a while."""
+SHOWN = 32
+"""Characters of a signature that are shown: they may be a neighbour's, who may say anything."""
 
 
 @dataclass(frozen=True)
@@ -47,4 +50,5 @@ def disagreement(mine: Hello, theirs: Hello) -> str | None:
     for own, other in (phases, (dict(mine.shared), dict(theirs.shared))):
         if difference := hello_mismatch(own, other):
             return difference
-    return f"model signature: mine {list(mine.signatures)[:8]}, theirs {list(theirs.signatures)[:8]}"
+    shown = [[clean(each, SHOWN) for each in said.signatures[:8]] for said in (mine, theirs)]
+    return f"model signature: mine {shown[0]}, theirs {shown[1]}"

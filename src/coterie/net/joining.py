@@ -90,8 +90,8 @@ class Doorman:
         answer = Answer(asks=True)
         try:
             card = Card.parse(Introduction.FromString(request).card.encode()[: LARGEST + 1])
-            answer.asks, answer.reason = Acquaintances(self.home).hear(card, by)
-            if not answer.reason:
+            answer.asks, answer.reason, new = Acquaintances(self.home).hear(card, by)
+            if new:
                 self.told("introduced" if answer.asks else "joined", card.name)
         except (CoterieError, DecodeError, OSError):
             answer.reason = "card"

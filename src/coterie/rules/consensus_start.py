@@ -7,7 +7,7 @@ import torch
 from annotated_types import Ge, Gt
 from torch import Tensor
 
-from coterie.contract import Fields, Inbox, Layout, Me, Message, Rule, State, Term
+from coterie.contract import Fields, Inbox, Layout, Me, Message, Range, Rule, State, Term
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,9 @@ class ConsensusStart(Rule):
     def send(self, me: Me, params: Tensor, state: State) -> Fields:
         begun = state["begun"]
         return {"w": torch.where(begun > 0, params, state["u"]), "begun": begun}
+
+    def ranges(self, round: int) -> dict[str, Range]:
+        return {**super().ranges(round), "begun": Range(least=0.0, norm=1.0)}
 
     def lift(self, message: Message) -> dict[str, Term]:
         begun = message["begun"]

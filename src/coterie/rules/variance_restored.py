@@ -27,13 +27,13 @@ class VarianceRestored(Rule):
         return None  # merging shrinks nothing
 
     def send(self, me: Me, params: Tensor, state: State) -> Fields:
-        return {"w": params, "variance": _variances(me.layout, params)}
+        return {"w": params, "deviation": _variances(me.layout, params).sqrt()}
 
     def ranges(self, round: int) -> dict[str, Range]:
-        return {**super().ranges(round), "variance": Range(least=0.0)}
+        return {**super().ranges(round), "deviation": Range(least=0.0, scale=1.0)}
 
     def lift(self, message: Message) -> dict[str, Term]:
-        return {"w": Term(message["w"], message.size), "variance": Term(message["variance"], message.size)}
+        return {"w": Term(message["w"], message.size), "variance": Term(message["deviation"].square(), message.size)}
 
     def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
         average = inbox.mean("w", own=True)
