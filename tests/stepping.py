@@ -78,6 +78,8 @@ class World:
     """(who, for whom, tag): who waited in vain in the last round, without so much as word that there is nothing."""
     trained: set[int] = field(default_factory=set)
     """Who trained in the last round."""
+    done: dict[int, int] = field(default_factory=dict)
+    """How many operations each did in the last round."""
     remarks: dict[int, list[str]] = field(default_factory=dict)
     """What nodes had to tell a person of the last round."""
 
@@ -115,7 +117,7 @@ class World:
 
         run.again = {node: (late, lambda node=node: begin(node)) for node, (_, late) in restarts.items()}
         run.carry_out({node: begin(node) for node in range(self.graph.nodes)})
-        self.trained = run.trained
+        self.trained, self.done = run.trained, run.done
         for node, (_, back) in crashes.items():
             now[node] = copy.deepcopy(self.past[max(0, len(self.past) - 1 - back)][node])
         self.past.append(now)

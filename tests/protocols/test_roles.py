@@ -1,6 +1,7 @@
 """The role of aggregator alone: messages that are lost, nodes that break off and come back as they were some time ago,
 networks that fall apart and find together. Once that is over there is one role, everyone knows it, and it goes on."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -204,6 +205,43 @@ def test_no_number_that_a_neighbour_tells_is_believed_blindly(graph: str, kind: 
     for _ in range(recovery(world)):
         world.step()
     settled(world)
+
+
+# The aggregator ends, before any of its operations.
+
+
+@pytest.mark.parametrize("comes", ["never", "as it was", "as it was then", "to begin again", "late to begin again"])
+@pytest.mark.parametrize("kind", ["walks", "stays", "two hops"])
+@pytest.mark.parametrize("graph", ["ring", "complete"])
+def test_whenever_an_aggregator_ends_there_is_soon_one(graph: str, kind: str, comes: str) -> None:
+    """Never more than two at once, one again as soon as everyone can know, and turns go on from about where they were.
+
+    It is gone for good, or comes back as it was at the end of the last round or one before, or begins its round again.
+    """
+    followed, undisturbed = protocol(**KINDS[kind]), World(GRAPHS[graph], protocol(**KINDS[kind]))
+    for _ in range(4):
+        undisturbed.step()
+    (victim,) = undisturbed.holders
+    undisturbed.step()
+    for moment in range(undisturbed.done[victim] + 1):
+        world, gone = World(GRAPHS[graph], followed), dict[int, tuple[int, int]]()
+        for _ in range(4):
+            world.step()
+        if "begin" in comes:
+            world.step(restarts={victim: (moment, "late" in comes)})
+        else:
+            world.step(crashes={victim: (moment, 2 if "then" in comes else 0)})
+        if comes == "never":
+            gone[victim] = 0, 0
+        for _ in range(recovery(world) + 6):
+            world.step(crashes=gone)
+        assert all(len(led) <= 2 for led in world.led), (moment, world.led)
+        assert all(len(led) == 1 for led in world.led[-7:]), (moment, world.led)
+        turns = [max(led.values()) for led in world.led if led]
+        old = recovery(world)  # so old may be what is known of the turn where the role is taken up
+        assert all(after > before - old for before, after in itertools.pairwise(turns)), (moment, world.led)
+        assert turns[-7:] == [*range(turns[-7], turns[-7] + 7)]
+        assert turns[-7] >= 4
 
 
 # Lies.
