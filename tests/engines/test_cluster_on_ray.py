@@ -1,6 +1,8 @@
 """The cluster engine on Ray: two raylets on this machine. One Ray serves all tests here."""
 
 import os
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,9 @@ import ray
 from ray.cluster_utils import Cluster as RayCluster
 
 from coterie.app.cli import main
+from coterie.engines import CheckpointClock
 from coterie.runs import runner
-from small import Noted, assert_close, small
+from small import At, Noted, assert_close, small
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +48,29 @@ def test_two_raylets_give_the_same_records(rays: RayCluster, tmp_path: Path) -> 
     found = runner.run(small(engine=engine(rays)), tmp_path / "x", [noted]).records
     assert_close(found, small().run().records)
     assert sum("2 workers on" in e["text"] for e in noted.named("warning")) == 1
+
+
+def test_a_machine_that_is_lost_costs_no_record(
+    rays: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers, one on each raylet; one raylet is killed with all that it has, and the other goes on alone."""
+    monkeypatch.setattr(CheckpointClock, "due", lambda self: True)
+    noted, killed = Noted(), list[int]()
+
+    def kill() -> None:
+        if not killed:
+            (node,) = rays.worker_nodes
+            raylet = node.all_processes["raylet"][0].process.pid
+            found = subprocess.run(["pgrep", "-P", str(raylet)], capture_output=True, text=True, check=True)
+            killed.extend([raylet, *map(int, found.stdout.split())])
+            for process in killed:
+                os.kill(process, signal.SIGKILL)
+
+    found = runner.run(small(engine=engine(rays)), tmp_path / "x", [At(3, kill), noted]).records
+    assert_close(found, small().run().records)
+    said = [e["text"] for e in noted.named("warning")]
+    assert sum("2 workers on" in text for text in said) == 1
+    assert sum("going on from round" in text and "with 1 worker" in text for text in said) == 1
+    assert sum("lost" in text for text in said) == 1
+    again = small(engine=engine(rays), rounds=1).run()  # the Ray that was joined is still there
+    assert again.records["round"].max() == 1
