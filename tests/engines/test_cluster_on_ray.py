@@ -5,14 +5,16 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import ray
 from ray.cluster_utils import Cluster as RayCluster
 
+from coterie import records
 from coterie.app.cli import main
 from coterie.engines import CheckpointClock
+from coterie.records import Event
 from coterie.runs import runner
 from small import At, Noted, assert_close, small
 
@@ -50,6 +52,52 @@ def test_two_raylets_give_the_same_records(rays: RayCluster, tmp_path: Path) -> 
     assert sum("2 workers on" in e["text"] for e in noted.named("warning")) == 1
 
 
+class TestRunsAllOverACluster:
+    """Sweeps and studies hand whole runs to a cluster's machines."""
+
+    GRID: ClassVar[dict[str, Any]] = {"rule": ["decavg", "isolation"]}
+
+    @pytest.mark.parametrize("seen", [True, False])
+    def test_a_sweep_brings_what_it_does_on_one_machine(self, rays: RayCluster, tmp_path: Path, seen: bool) -> None:
+        """Whether machines see its folder, or send what they have written there."""
+        noted = Noted()
+
+        class Hidden:
+            def event(self, event: Event) -> None:
+                if not seen and "at a time" in str(event.get("text")):
+                    (tmp_path / "x" / "tasks" / "token").unlink()
+
+        spread = small(rounds=2, engine={"name": "cluster", "address": rays.address})
+        found = spread.sweep(self.GRID, tmp_path / "x", seeds=(0, 1), observers=[Hidden(), noted])
+        cells = [small(rounds=2, rule=rule, seeds=(0, 1)).run().records for rule in self.GRID["rule"]]
+        assert_close(found.records.drop("rule"), records.together(cells))
+        assert sum(e.get("how") == "done" for e in noted.named("end")) == 4
+        assert any("2 at a time" in e["text"] for e in noted.named("warning"))
+        assert not (tmp_path / "x" / "tasks" / "token").exists()
+
+    def test_a_process_that_is_lost_costs_no_run(self, rays: RayCluster, tmp_path: Path) -> None:
+        (tmp_path / "mine.py").write_text(
+            "import os\nfrom pathlib import Path\nfrom dataclasses import dataclass\n"
+            "from coterie.contract import Rule\n\n\n@dataclass(frozen=True)\nclass Deadly(Rule):\n"
+            "    where: str = ''\n\n"
+            "    def merge(self, me, params, state, inbox):\n        there = Path(self.where)\n"
+            "        if there.exists():\n            there.unlink()\n            os.kill(os.getpid(), 9)\n"
+            "        return params, state\n"
+        )
+        (tmp_path / "alive").touch()
+        rule = {"name": f"{tmp_path / 'mine.py'}:Deadly", "where": str(tmp_path / "alive")}
+        noted = Noted()
+        spread = small(rounds=2, rule=rule, engine={"name": "cluster", "address": rays.address})
+        found = spread.sweep({"batches": [1, 2]}, tmp_path / "x", observers=[noted])
+        assert sum("lost; it goes on elsewhere" in e["text"] for e in noted.named("warning")) == 1
+        assert found.records.filter(found.records["round"] == 2).height == 12
+
+    def test_two_ways_at_once_are_refused(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        run = ["sweep", "--grid", "rule=decavg", "--engine", "cluster", "--cluster", "slurm"]
+        assert main([*run, "--out", str(tmp_path / "x")]) == 2
+        assert "two ways" in capsys.readouterr().err
+
+
 def test_a_machine_that_is_lost_costs_no_record(
     rays: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,5 +120,4 @@ def test_a_machine_that_is_lost_costs_no_record(
     assert sum("2 workers on" in text for text in said) == 1
     assert sum("going on from round" in text and "with 1 worker" in text for text in said) == 1
     assert sum("lost" in text for text in said) == 1
-    again = small(engine=engine(rays), rounds=1).run()  # the Ray that was joined is still there
-    assert again.records["round"].max() == 1
+    assert ray.is_initialized()  # the Ray that was joined is still there

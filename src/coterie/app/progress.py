@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from coterie.app.machines import Machines
 from coterie.app.watch import PeersTable
 from coterie.records import Event, Observer
 from coterie.records.journal import JobKey
@@ -134,9 +135,11 @@ class Bars:
         self.tally = Tally({})
         self.reached = ""
         self.whole, self.present = TaskID(0), TaskID(0)
+        self.machines, self.workers = Machines(), TaskID(-1)
 
     def event(self, event: Event) -> None:
         """Move the bars on."""
+        self.machines.event(event)
         if event.name == "begin":
             self._begin_run(event) if event.job is None else self._begin_job(event, event.job)
         elif event.name == "phase":
@@ -146,6 +149,8 @@ class Bars:
             _say(self.bars.console, needed(event), "dim")
         elif event.name == "evaluation":
             self.reached = reached(event)
+        elif event.name == "exchange" and self.machines.said:
+            self._show_workers()
         elif event.name == "round" and event.job:
             self._progress(event.job, event["round"])
         elif event.name == "warning" or event.get("how") == "diverged":
@@ -154,6 +159,12 @@ class Bars:
     def close(self) -> None:
         """Take the bars away."""
         self.bars.stop()
+
+    def _show_workers(self) -> None:
+        """How evenly workers are busy, and what goes between them."""
+        if self.workers < 0:
+            self.workers = self.bars.add_task("workers", total=1.0, said="")
+        self.bars.update(self.workers, completed=self.machines.even, said=self.machines.said)
 
     def _begin_run(self, event: Event) -> None:
         self.tally = Tally(dict.fromkeys(map(tuple, event["left"]), event["rounds"]))
@@ -186,11 +197,13 @@ class Lines:
         self.console, self.where, self.clock = console, where, clock
         self.tally, self.finished, self.reached, self.present = Tally({}, clock), 0, "", ""
         self.rhythm, self.over = Rhythm(clock), threading.Event()
+        self.machines, self.told = Machines(), ""
 
     def event(self, event: Event) -> None:
         """Say what is worth a line."""
         if "peer" in event.data:
             return
+        self.machines.event(event)
         if event.name == "begin" and event.job is None:
             self._begin(event)
         elif event.name == "begin":
@@ -232,9 +245,17 @@ class Lines:
         self.present = f"{job[0]}, seed {job[1]}, round {round} of {tally.rounds[job]}{self.reached}"
         if self.rhythm.due(tally):
             self._say(f"{tally.share}: {self.present}{tally.rest}")
+            self._say_machines()
+
+    def _say_machines(self) -> None:
+        """What goes between workers, if that is not what was said last."""
+        if self.machines.said != self.told:
+            self.told = self.machines.said
+            self._say(self.told)
 
     def _end(self, event: Event, job: JobKey) -> None:
         if event["how"] == "done":
+            self._say_machines()
             self.finished += 1
             took = f"{self.clock() - self.started:.1f} s"
             whole = f"{self.finished} of {len(self.tally.done)}"

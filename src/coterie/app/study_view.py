@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -32,6 +32,13 @@ def study(
         str | None, Parameter(help="folder with data sets (else COTERIE_DATA, the cache, or a download)")
     ] = None,
     watch: Annotated[bool, Parameter(help="serve a page that shows its runs, meanwhile", negative=())] = False,
+    engine: Annotated[
+        Literal["local", "cluster"], Parameter(help="cluster: runs go to the machines of a Ray cluster")
+    ] = "local",
+    address: Annotated[
+        str, Parameter(name="--engine.address", help="HOST:PORT of the Ray cluster (else the one here)")
+    ] = "",
+    gpus: Annotated[float, Parameter(name="--engine.gpus", help="GPUs of each run there")] = 0.0,
 ) -> int:
     """Compute the tables and figures of a paper.
 
@@ -40,6 +47,7 @@ def study(
       coterie study initialisation --scale smoke
       coterie study initialisation --figure 3a,4 --seeds 0-4
       coterie study dechw --scale full --only dechw,decdiff-vt
+      coterie study dechw --scale paper --engine cluster --engine.address head:6379
 
     Runs are kept by their settings: the same command goes on where it was.
     """
@@ -50,13 +58,18 @@ def study(
         return 0
     from coterie.app.progress import Tasks
     from coterie.config.configuration import Configuration
+    from coterie.engines.cluster import Cluster
+    from coterie.errors import ConfigError
     from coterie.report.sheets import Sheet
     from coterie.runs.study import conduct
     from coterie.runs.study_order import Order
     from coterie.runs.study_pages import heading, write_page
 
+    over = Cluster(address, gpus=gpus) if engine == "cluster" else None
+    if over is None and (address or gpus):
+        raise ConfigError("--engine.address and --engine.gpus are of the cluster engine", cure="Add --engine cluster.")
     named = Configuration(seeds=seeds).seeds if seeds else None
-    order = Order(name, scale, _listed(figure), _listed(table), _listed(only), named, data_dir, jobs)
+    order = Order(name, scale, _listed(figure), _listed(table), _listed(only), named, data_dir, jobs, over)
     folder, screen = Path(out or f"studies/{name}-{scale}"), console()
     try:
         with watched(watch, [folder], "folder"):

@@ -26,7 +26,7 @@ class Crew(Workers):
         self.spoilt = False
         """Whether an operation was broken off, so that some may still wait for others."""
         self.seconds = [0.0] * self.count
-        """How long each worker has been at work since it was asked last."""
+        """How long each worker has been at work, and not waiting for others, since it was asked last."""
 
     def each(self, name: str, arguments: Sequence[tuple[Any, ...]], doing: Doing | None = None) -> list[Any]:
         if name in self.routes:
@@ -76,6 +76,8 @@ class Crew(Workers):
                 how, value, _ = pickle.loads(pipe.recv_bytes())
             except (EOFError, OSError):
                 raise self._lost(worker, None) from None
+            if isinstance(value, CoterieError):  # as of a data folder that one machine lacks
+                raise type(value)(f"worker {worker} on {self.about[worker]['machine']}: {value}")
             if how != "done":
                 raise self._failure(worker, how, value, None)
 

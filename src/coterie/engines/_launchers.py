@@ -7,7 +7,7 @@ import pickle
 import socket
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,8 @@ from coterie.job import Samples
 MISSING = "Install it with `pip install 'coterie[cluster]'`, or say --engine.by processes for workers on this machine."
 PATIENCE = 30.0
 """Seconds in which a Ray cluster may give back what a lost worker had."""
+LEAST, MOST = 100 << 20, 2 << 30
+"""Bytes of the object store of a Ray that is started here: it has the data set, and no rows go through it."""
 
 
 class ByProcesses(Launcher):
@@ -61,6 +63,7 @@ class ByRay(Launcher):
         except ImportError:
             raise ConfigError("the cluster engine starts its workers by Ray, which is missing", cure=MISSING) from None
         self.ray: Any = ray
+        _hush(ray)
         self.gpus, self.actors, self.runs = gpus, list[Any](), list[Any]()
         self.joined = bool(ray.is_initialized())
         if not self.joined:
@@ -90,7 +93,8 @@ class ByRay(Launcher):
                 self.ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
                 return
         os.environ.setdefault("RAY_worker_niceness", "0")  # they are what the machine is there for
-        self.ray.init(address="local", num_cpus=processes.cores_here(), **quiet)
+        store = max(LEAST, min(MOST, int(0.1 * (processes.memory_free() or MOST))))
+        self.ray.init(address="local", num_cpus=processes.cores_here(), object_store_memory=store, **quiet)
 
     def free(self) -> int:
         return self._room(self.ray.available_resources())
@@ -101,7 +105,7 @@ class ByRay(Launcher):
 
     def settle(self, count: int) -> int:
         until = time.monotonic() + PATIENCE
-        while time.monotonic() < until and self.free() < min(count, self._room(self.ray.cluster_resources())):
+        while time.monotonic() < until and self.free() < min(count, self.whole()):
             time.sleep(0.5)
         return min(count, self.free())
 
@@ -114,28 +118,46 @@ class ByRay(Launcher):
                 "Ray has not enough to give", expected=f"{count} workers of 1 {what}", got=room, cure=cure
             )
         data = ray.put(_arrays(samples))
-        actor = ray.remote(num_cpus=1, num_gpus=self.gpus, max_restarts=0, scheduling_strategy="SPREAD")(Post)
         ticket = meeting.ticket(count, "cuda" if self.gpus else "cpu")
-        self.actors = [actor.remote() for _ in range(count)]
-        self.runs = [each.run.remote(ticket, worker, data) for worker, each in enumerate(self.actors)]
+        hired = [self.hire(_serve, ticket, worker, data) for worker in range(count)]
+        self.actors, self.runs = [actor for actor, _ in hired], [run for _, run in hired]
+
+    def hire(self, target: Callable[..., None], *args: Any) -> tuple[Any, Any]:
+        """Have a process of one CPU call this, as soon as and wherever there is room: the process, and the call."""
+        made = self.ray.remote(num_cpus=1, num_gpus=self.gpus, max_restarts=0, scheduling_strategy="SPREAD")(Post)
+        actor = made.remote()
+        return actor, actor.run.remote(target, *args)
+
+    def whole(self) -> int:
+        """How many workers there would be room for if nobody else used the cluster."""
+        return self._room(self.ray.cluster_resources())
+
+    def why(self, run: Any) -> str:
+        """Why a call has ended otherwise than it should; nothing if it has not."""
+        try:
+            self.ray.get(run)
+        except Exception as error:
+            lines = [line for line in str(error).strip().splitlines() if line.strip()]
+            return lines[-1].strip()[:300]
+        return ""
+
+    def end(self, actors: Sequence[Any]) -> None:
+        """End processes that were hired."""
+        for actor in actors:
+            with contextlib.suppress(Exception):
+                self.ray.kill(actor)
 
     def look(self) -> None:
         done, _ = self.ray.wait(self.runs, num_returns=1, timeout=0)
-        if done:
-            try:
-                self.ray.get(done[0])
-            except Exception as error:
-                lines = [line for line in str(error).strip().splitlines() if line.strip()]
-                raise RunError("a worker could not be started", got=lines[-1].strip()[:300]) from None
+        if done and (why := self.why(done[0])):
+            raise RunError("a worker could not be started", got=why)
 
     def gone(self) -> int | None:
         done, _ = self.ray.wait(self.runs, num_returns=1, timeout=0)
         return self.runs.index(done[0]) if done else None
 
     def stop(self) -> None:
-        for actor in self.actors:
-            with contextlib.suppress(Exception):
-                self.ray.kill(actor)
+        self.end(self.actors)
         self.actors, self.runs = [], []
 
     def leave(self) -> None:
@@ -144,10 +166,14 @@ class ByRay(Launcher):
 
 
 class Post:
-    """What Ray starts: a process in which the worker program runs."""
+    """What Ray starts: a process in which a program runs."""
 
-    def run(self, ticket: dict[str, Any], worker: int, data: tuple[Any, ...]) -> None:
-        serve(ticket, worker, _samples(data))
+    def run(self, target: Callable[..., None], *args: Any) -> None:
+        target(*args)
+
+
+def _serve(ticket: dict[str, Any], worker: int, data: tuple[Any, ...]) -> None:
+    serve(ticket, worker, _samples(data))
 
 
 def _arrays(samples: Samples) -> tuple[Any, ...]:
@@ -168,6 +194,12 @@ def _mapped(part: Any, make: Callable[[Any], Any]) -> Any:
     if isinstance(part, dict):
         return {name: _mapped(inner, make) for name, inner in part.items()}
     return tuple(_mapped(inner, make) for inner in part) if isinstance(part, tuple) else make(part)
+
+
+def _hush(ray: Any) -> None:
+    """Have Ray not print its own reports of what is lost, pages of them: who asked for it tells of it, in a line."""
+    with contextlib.suppress(AttributeError):
+        ray._private.worker.listen_error_messages = lambda *_: None
 
 
 def _reachable(address: str) -> None:

@@ -65,30 +65,56 @@ class Launcher(ABC):
         """There will be no more workers."""
 
 
-class Meeting:
-    """Where workers come to: a listener that knows them by a secret, and the store where they find each other."""
+class Entrance:
+    """Where others come to: a listener that knows them by a secret."""
 
     def __init__(self, address: str) -> None:
         self.address, self.key = address, secrets.token_bytes(32)
         here = "127.0.0.1" if address == "127.0.0.1" else "0.0.0.0"
         self.listener = Listener((here, 0), backlog=256, authkey=self.key)
         self.port = int(self.listener.address[1])
+        listener: Any = self.listener
+        self.socket: socket.socket = listener._listener._socket
+        self.socket.settimeout(1.0)
+
+    @property
+    def way(self) -> dict[str, Any]:
+        """What one needs to know to come."""
+        return {"address": self.address, "port": self.port, "key": self.key}
+
+    def accept(self) -> tuple[Connection, dict[str, Any]] | None:
+        """Someone who has come, and what it says of itself; None if it was a stranger, `TimeoutError` if nobody."""
+        try:
+            pipe = self.listener.accept()
+        except TimeoutError:
+            raise
+        except (AuthenticationError, OSError, EOFError):
+            return None
+        return pipe, pickle.loads(pipe.recv_bytes())
+
+    def close(self) -> None:
+        """Nobody is to come any more."""
+        self.listener.close()
+
+
+class Meeting(Entrance):
+    """Where workers come to, with the store where they find each other."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
         self.store = TCPStore(address, 0, is_master=True, wait_for_workers=False)
 
     def ticket(self, count: int, device: str = "cpu") -> dict[str, Any]:
         """What a worker needs to know to come."""
-        about = {"count": count, "device": device, "store": self.store.port}
-        return {"address": self.address, "port": self.port, "key": self.key, **about}
+        return {**self.way, "count": count, "device": device, "store": self.store.port}
 
     def gather(self, launcher: Launcher, count: int) -> tuple[list[Connection], list[dict[str, Any]]]:
         """The connections of so many workers, and what each says of itself, in their order."""
         found: dict[int, tuple[Connection, dict[str, Any]]] = {}
         until = time.monotonic() + START
-        listener: Any = self.listener
-        listener._listener._socket.settimeout(1.0)
         while len(found) < count:
             try:
-                pipe = self.listener.accept()
+                came = self.accept()
             except TimeoutError:
                 launcher.look()
                 if time.monotonic() > until:
@@ -96,16 +122,11 @@ class Meeting:
                         "not all workers have come", expected=count, got=len(found), cure=CONNECT.format(self.address)
                     ) from None
                 continue
-            except (AuthenticationError, OSError, EOFError):  # a stranger
-                continue
-            about = pickle.loads(pipe.recv_bytes())
-            found[about["worker"]] = (pipe, about)
+            if came is not None:
+                found[came[1]["worker"]] = came
         for worker in range(count):
             check_versions(worker, found[worker][1])
         return [found[w][0] for w in range(count)], [found[w][1] for w in range(count)]
-
-    def close(self) -> None:
-        self.listener.close()
 
 
 CONNECT = "Workers must reach {}: look at firewalls between the machines, and at their logs."
@@ -129,8 +150,36 @@ def serve(ticket: dict[str, Any], worker: int, samples: Samples | Method | None)
     torch.set_num_threads(1)
     if interface := _interface(ticket["address"]):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    pipe = Client((ticket["address"], ticket["port"]), authkey=ticket["key"])
+    pipe = arrive(ticket, worker)
     over = _watch(pipe)
+    seat: Seat | None = None
+    while True:
+        try:
+            asked = pickle.loads(pipe.recv_bytes())
+        except (EOFError, OSError):
+            break
+        start, waited = time.perf_counter(), seat.wire.patience.seconds if seat else 0.0
+        if isinstance(asked, str):  # the name under which the workers find each other
+            how, value = _answer(lambda name=asked: _seated(ticket, worker, name, samples))
+            seat = value if how == "done" else None
+            value = None if how == "done" else value
+        else:
+            assert seat is not None
+            how, value = _answer(lambda asked=asked, seat=seat: seat.call(asked))
+        if seat is not None:
+            start += seat.wire.patience.seconds - waited
+        try:
+            pipe.send_bytes(pickle.dumps((how, value, time.perf_counter() - start), protocol=5))
+        except OSError:
+            break
+    over.set()
+    if seat is not None:
+        seat.wire.close()
+
+
+def arrive(way: dict[str, Any], worker: int, **more: Any) -> Connection:
+    """Come to a door, and say who has come."""
+    pipe = Client((way["address"], way["port"]), authkey=way["key"])
     about = {
         "worker": worker,
         "machine": platform.node(),
@@ -139,28 +188,8 @@ def serve(ticket: dict[str, Any], worker: int, samples: Samples | Method | None)
         "torch": torch.__version__,
         "memory": memory_free(),
     }
-    pipe.send_bytes(pickle.dumps(about))
-    seat: Seat | None = None
-    while True:
-        try:
-            asked = pickle.loads(pipe.recv_bytes())
-        except (EOFError, OSError):
-            break
-        start = time.perf_counter()
-        if isinstance(asked, str):  # the name under which the workers find each other
-            how, value = _answer(lambda name=asked: _seated(ticket, worker, name, samples))
-            seat = value if how == "done" else None
-            value = None if how == "done" else value
-        else:
-            assert seat is not None
-            how, value = _answer(lambda asked=asked, seat=seat: seat.call(asked))
-        try:
-            pipe.send_bytes(pickle.dumps((how, value, time.perf_counter() - start), protocol=5))
-        except OSError:
-            break
-    over.set()
-    if seat is not None:
-        seat.wire.close()
+    pipe.send_bytes(pickle.dumps(about | more))
+    return pipe
 
 
 def _watch(pipe: Connection) -> threading.Event:

@@ -1,6 +1,8 @@
 """Rows between the workers of one simulation: torch.distributed moves them, by gloo, whatever device they lie on."""
 
 import contextlib
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -25,16 +27,30 @@ class Coming:
 
     tensors: list[Tensor]
     works: list[dist.Work]
+    patience: "Patience"
 
     def wait(self) -> list[Tensor]:
         """The tensors, once all are there."""
-        for work in self.works:
+        self.patience.wait(self.works)
+        self.works.clear()
+        return self.tensors
+
+
+class Patience:
+    """Waits for others, and counts the seconds."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def wait(self, works: Sequence[dist.Work]) -> None:
+        """Until all of these are done."""
+        start = time.perf_counter()
+        for work in works:
             try:
                 work.wait()
             except RuntimeError as error:
                 raise WireError(str(error)) from None
-        self.works.clear()
-        return self.tensors
+        self.seconds += time.perf_counter() - start
 
 
 class Wire:
@@ -43,6 +59,7 @@ class Wire:
     def __init__(self, host: str, port: int, worker: int, count: int, name: str, device: str) -> None:
         self.worker, self.count, self.device = worker, count, torch.device(device)
         self.sent_bytes = 0
+        self.patience = Patience()
         self._going: list[tuple[dist.Work, Tensor]] = []
         if count > 1:
             store = PrefixStore(name, TCPStore(host, port, is_master=False, timeout=timedelta(minutes=5)))
@@ -65,21 +82,17 @@ class Wire:
         """Begin to receive a tensor."""
         here = torch.empty(shape, dtype=dtype, pin_memory=self.device.type == "cuda")
         if not here.numel():
-            return Coming([here], [])
+            return Coming([here], [], self.patience)
         try:
             work = dist.irecv(here, peer)
         except RuntimeError as error:
             raise WireError(str(error)) from None
         assert work is not None
-        return Coming([here], [work])
+        return Coming([here], [work], self.patience)
 
     def sent(self) -> None:
         """Wait until all that is under way from here has left."""
-        for work, _ in self._going:
-            try:
-                work.wait()
-            except RuntimeError as error:
-                raise WireError(str(error)) from None
+        self.patience.wait([work for work, _ in self._going])
         self._going.clear()
 
     def sum(self, tensor: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from coterie.engines._calibration import choose_mode
 from coterie.engines._crew import Crew
 from coterie.engines._dealing import Dealer
 from coterie.engines._groups import Mode
+from coterie.engines._hands import Brought, Errand, Hand, Hands, Lost
 from coterie.engines._launchers import ByProcesses, ByRay, ByTorchrun
 from coterie.engines._launching import Launcher, Meeting
 from coterie.engines._scheduler import Scheduler
@@ -30,6 +31,18 @@ from coterie.node.cost import cost
 from coterie.node.snapshot import KeptRows, Snapshot
 
 begun_again, follow, follower = _launchers.begun_again, _launchers.follow, _launchers.follower
+__all__ = [
+    "Cluster",
+    "ClusterSession",
+    "Brought",
+    "Errand",
+    "Hand",
+    "Hands",
+    "Lost",
+    "begun_again",
+    "follow",
+    "follower",
+]
 TRIES = 3
 """How many times in a row workers may be lost without a checkpoint in between."""
 

@@ -1,12 +1,15 @@
 """Tasks carried out: one of them, all in this process, or each as a job of a cluster."""
 
+import contextlib
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+from coterie import processes
 from coterie.config.configuration import Configuration
 from coterie.errors import ConfigError, CoterieError, DivergedError, RunError
 from coterie.processes import cores_here
@@ -130,3 +133,38 @@ def _result(job: Any) -> tuple[str, str]:
     except Exception as error:
         return "failed", f"job {job.job_id}: {' '.join(str(error).split())[:300]}"
     return ("failed", "its job was interrupted") if how == "interrupted" else (how, why)
+
+
+@contextlib.contextmanager
+def forwarded(interrupt: Callable[[], None], channel: Channel) -> Iterator[list[bool]]:
+    """Pass Ctrl-C on: the first stops every task after its round, the second at once. The list fills when it comes."""
+    came: list[bool] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        came.append(True)
+        interrupt()
+        if len(came) == 1:
+            channel.live("warning", text="stopping after this round (Ctrl-C again to stop at once)")
+
+    with processes.asked_to_stop(stop):
+        yield came
+
+
+class Reporter:
+    """Passes a task's events on to the process that handed it out; of rounds, some."""
+
+    def __init__(self, tell: Callable[[Event], None]) -> None:
+        self.tell, self.said = tell, 0.0
+
+    def event(self, event: Event) -> None:
+        """Send it, unless it is a round just after another, or of the run: how a task ends is what its process says."""
+        if event.job is None or event.name == "end":
+            return
+        if event.name == "round":
+            if time.monotonic() - self.said < 0.2:
+                return
+            self.said = time.monotonic()
+        try:
+            self.tell(event)
+        except OSError:  # nobody is there any more who wants the task done
+            raise KeyboardInterrupt from None

@@ -3,21 +3,20 @@
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from types import FrameType
 
 from coterie import files, processes, records
 from coterie.config.objects import names
 from coterie.errors import RunError
 from coterie.processes import cores_here
 from coterie.records import Channel, Event, Observer
-from coterie.runs.carrying import ended, here, on_cluster, run_task
+from coterie.runs.carrying import Reporter, ended, forwarded, here, on_cluster, run_task
+from coterie.runs.carrying_on_ray import on_ray
 from coterie.runs.exhibits import Exhibit, Shown
-from coterie.runs.study_order import AGAIN, Commission
+from coterie.runs.study_order import AGAIN, Commission, spreads
 from coterie.runs.study_pages import cost, write_exhibit
 from coterie.runs.task_store import Task, TaskStore
 
@@ -72,6 +71,8 @@ class _StudyRun:
             carry_out = here  # only this process has the objects
         elif self.order.cluster:
             carry_out = on_cluster
+        elif spreads(self.order.engine()):
+            carry_out = on_ray
         try:
             for key in carry_out(left, self.store, self.order, self.channel):
                 self.ready.add(key)
@@ -113,7 +114,7 @@ def _carry_out(left: Mapping[str, Task], store: TaskStore, order: Commission, ch
     cores = cores_here()
     jobs = min(order.jobs or cores, len(left))
     queue = list(left.values())
-    with _workers(jobs) as (pipes, interrupt), _forwarded(interrupt, channel) as stopping:
+    with _workers(jobs) as (pipes, interrupt), forwarded(interrupt, channel) as stopping:
         busy: dict[Connection, Task] = {}
         for pipe in pipes:
             _hand_out(pipe, queue, busy, store, order, max(1, cores // jobs))
@@ -176,45 +177,10 @@ def _workers(count: int) -> Iterator[tuple[list[Connection], Callable[[], None]]
                 process.kill()
 
 
-@contextlib.contextmanager
-def _forwarded(interrupt: Callable[[], None], channel: Channel) -> Iterator[list[bool]]:
-    """Pass Ctrl-C on: the first stops every task after its round, the second at once. The list fills when it comes."""
-    came: list[bool] = []
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        came.append(True)
-        interrupt()
-        if len(came) == 1:
-            channel.live("warning", text="stopping after this round (Ctrl-C again to stop at once)")
-
-    with processes.asked_to_stop(stop):
-        yield came
-
-
-class _Reporter:
-    """Passes a task's events on to the process that handed it out; of rounds, some."""
-
-    def __init__(self, pipe: Connection) -> None:
-        self.pipe, self.said = pipe, 0.0
-
-    def event(self, event: Event) -> None:
-        """Send it, unless it is a round just after another, or of the run: how a task ends is what its process says."""
-        if event.job is None or event.name == "end":
-            return
-        if event.name == "round":
-            if time.monotonic() - self.said < 0.2:
-                return
-            self.said = time.monotonic()
-        try:
-            self.pipe.send(event)
-        except OSError:  # nobody is there any more who wants the task done
-            raise KeyboardInterrupt from None
-
-
 def _work(pipe: Connection) -> None:
     """Run tasks one after the other until nobody hands out any more. Ctrl-C comes from there, not from the terminal."""
     os.setsid()
     with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
         while True:
             folder, experiment = pipe.recv()
-            pipe.send(run_task(folder, experiment, [_Reporter(pipe)]))
+            pipe.send(run_task(folder, experiment, [Reporter(pipe.send)]))

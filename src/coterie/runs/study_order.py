@@ -6,10 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from coterie.config.configuration import Configuration
+from coterie.engines import Engine
+from coterie.engines.cluster import Cluster
 from coterie.errors import ConfigError
 from coterie.parts import find, unknown
 from coterie.runs.exhibits import SCALES, Exhibit, matching
 from coterie.runs.task_store import Task
+
+
+def spreads(engine: Engine | None) -> bool:
+    """Whether whole runs go to the machines of a Ray cluster."""
+    return isinstance(engine, Cluster) and engine.by in ("auto", "ray")
+
 
 AGAIN = "Mend it, then say the same command again: runs that are done are kept."
 """The cure for what stops a study."""
@@ -26,6 +34,10 @@ class Commission(ABC):
     cluster: str = ""
     """What runs tasks as jobs of its own, such as `slurm`; nothing: this machine."""
     cluster_settings: Mapping[str, Any] = {}
+
+    def engine(self) -> Engine | None:
+        """What the runs are spread over, if they are to be computed elsewhere."""
+        return None
 
     @abstractmethod
     def exhibits(self) -> dict[str, Exhibit]:
@@ -48,6 +60,8 @@ class Commission(ABC):
         """Refuse what makes no sense."""
         if self.jobs < 0:
             raise ConfigError("jobs", expected="at least 0", got=self.jobs)
+        if self.cluster and spreads(self.engine()):
+            raise ConfigError(f"--cluster {self.cluster} and --engine cluster are two ways", cure="Say one of them.")
 
     def tasks(self, run: str, experiment: Configuration) -> dict[tuple[str, int], Task]:
         """The tasks of a run, by method and seed."""
@@ -72,9 +86,13 @@ class Order(Commission):
     seeds: tuple[int, ...] | None = None
     data_dir: str | None = None
     jobs: int = 0
+    over: Engine | None = None
 
     def __post_init__(self) -> None:
         self.check()
+
+    def engine(self) -> Engine | None:
+        return self.over
 
     def exhibits(self) -> dict[str, Exhibit]:
         if self.scale not in SCALES:

@@ -10,6 +10,7 @@ import polars as pl
 from coterie import files
 from coterie.config import grid as grids
 from coterie.config.configuration import Configuration
+from coterie.engines import Engine
 from coterie.errors import ConfigError, CoterieError
 from coterie.records import Observer
 from coterie.report import pivot
@@ -45,6 +46,11 @@ class SweepOrder(Commission):
     def _methods(self) -> Iterator[tuple[str, Configuration]]:
         for _, experiment in self.cells:
             yield from experiment.resolved.items()
+
+    def engine(self) -> Engine | None:
+        first = next(iter(self.cells[0][1].resolved.values()))
+        made: Engine = first.choice("engine").make()
+        return made
 
     def exhibits(self) -> dict[str, Exhibit]:
         """The table and the curves of all cells."""

@@ -96,13 +96,15 @@ class TaskStore:
         frame: pl.DataFrame = load(self.path / task.key)
         return frame.with_columns(pl.lit(method).alias("method"))
 
-    def begin(self, task: Task, workers: int, data_dir: str | None) -> tuple[str, Configuration | None]:
+    def begin(
+        self, task: Task, workers: int, data_dir: str | None, device: str = "cpu"
+    ) -> tuple[str, Configuration | None]:
         """The task's folder, and the experiment if it has to be begun there."""
         folder = self.path / task.key
         if (folder / "config.toml").is_file():
             return str(folder), None
         shutil.rmtree(folder, ignore_errors=True)  # a process may have ended before it wrote the configuration
-        engine = {"name": "local", "workers": workers}
+        engine = {"name": "local", "workers": workers, "device": device}
         return str(folder), task.experiment.model_copy(
             update={"engine": engine, "data_dir": data_dir, "keep_models": False}
         )
