@@ -5,10 +5,13 @@ gives the same draw on any engine, in any order, in a resumed run, and at both e
 """
 
 import hashlib
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:  # networks are drawn without it, in a third of the time that it takes to be imported
+    import torch
 
 
 def key(seed: int, purpose: str, *ids: int) -> int:
@@ -22,8 +25,10 @@ def generator(seed: int, purpose: str, *ids: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key(seed, purpose, *ids)))
 
 
-def torch_generator(seed: int, purpose: str, *ids: int) -> torch.Generator:
+def torch_generator(seed: int, purpose: str, *ids: int) -> "torch.Generator":
     """A PyTorch generator of its own for this key, on the CPU so that every device starts from the same numbers."""
+    import torch
+
     return torch.Generator().manual_seed(key(seed, purpose, *ids) >> 1)
 
 

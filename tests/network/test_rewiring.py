@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.app.cli import main
-from coterie.config.build import network
+from coterie.config.networks import network
 from coterie.errors import GraphError
 from coterie.network.graph import Graph, draw
 from coterie.network.rewiring import assortativity, rewire

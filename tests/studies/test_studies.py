@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 import pictures
 from coterie import records
-from coterie.config.build import network
+from coterie.config.networks import network
 from coterie.parts import find, names
 from coterie.report.sheets import Sheet
 from coterie.runs import runner

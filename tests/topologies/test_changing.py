@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from coterie.app.cli import main
-from coterie.config.build import build, network
+from coterie.config.build import build
+from coterie.config.networks import network
 from coterie.errors import ConfigError
 from coterie.network.graph import Graph
 from coterie.parts import find, names

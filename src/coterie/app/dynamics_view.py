@@ -5,6 +5,7 @@ from typing import Any
 
 from coterie.app import flags
 from coterie.app.flags import Flag
+from coterie.app.run_flags import experiment_flags
 from coterie.app.terminal import console, print_facts
 from coterie.app.views import _about, _picture
 from coterie.config.configuration import Configuration
@@ -16,7 +17,7 @@ _NODES = 256
 
 def dynamics_command(tokens: list[str], help: str) -> tuple[Callable[..., int], list[str]]:
     """The command `dynamics` for these arguments, and the arguments as cyclopts takes them."""
-    fields = {f.path[0]: f for f in flags.experiment_flags({})}
+    fields = {f.path[0]: f for f in experiment_flags({})}
     own = [
         Flag("--nodes", ("nodes",), int, _NODES, "how many nodes", flags.EVERYDAY),
         Flag("--dimensions", ("dimensions",), int, 1000, "parameters of a node", flags.EVERYDAY),
@@ -31,7 +32,7 @@ def dynamics_command(tokens: list[str], help: str) -> tuple[Callable[..., int], 
     flags.check(typed, known)
 
     def dynamics(family: str, **given: Any) -> int:
-        from coterie.config.build import mixing, network
+        from coterie.config.networks import mixing, network
         from coterie.network.dynamics import simulate
         from coterie.network.mixing import own_weights
         from coterie.report.dynamics import draw_dynamics

@@ -1,6 +1,6 @@
-"""Flags of the command line, made from the fields of an experiment and the signatures of the parts it names.
+"""Flags of the command line, made from the signatures of the parts that it names; `run_flags` has an experiment's.
 
-Nothing is listed here: a new field or a new part has its flags because it exists. Values stay text until the experiment
+Nothing is listed here: a new part has its flags because it exists. Values stay text until the experiment
 checks them, so that a file, a flag and Python are refused with the same words.
 """
 
@@ -9,16 +9,12 @@ import inspect
 import itertools
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from cyclopts import Group, Parameter, Token
 
-from coterie.config.configuration import DEFAULT, Configuration, read
-from coterie.config.layers import common_parts
 from coterie.config.slots import EXTRAS, SLOTS, as_table
-from coterie.config.spread import slots
 from coterie.config.text import is_list, literal, members, parse
 from coterie.errors import ConfigError
 from coterie.parts import Part, find, held, names, singular
@@ -27,43 +23,14 @@ EMPTY = inspect.Parameter.empty
 EVERYDAY = Group("Everyday", sort_key=1)
 PARTS = Group("Parts", help="Each has settings of its own: name one and ask for --help again.", sort_key=2)
 FINER = Group("Finer", sort_key=3)
-OFTEN = (
-    "nodes",
-    "rounds",
-    "epochs",
-    "batches",
-    "budget",
-    "batch_size",
-    "lr",
-    "momentum",
-    "items",
-    "seeds",
-    "methods",
-    "data_dir",
-)
 TEXTUAL = ("seeds", "evaluate", "methods", "joins", "leaves", "work")
 """Fields with a notation of their own, such as `0-4`, which take text."""
-ALIASES = {"model": "--models"}
-"""Other names of flags."""
-SHORT = ("lr", "momentum")
-"""Settings of the optimiser that have a short name."""
 EXTRA_HELP = {
     ("topology", "connect"): "draw again until the network is connected",
     ("topology", "assortativity"): "rewire until the degrees of linked nodes correlate so",
     ("topology", "mixing"): "what models weigh in averages",
     ("topology", "own"): "what one's own model weighs beside a neighbour's (ω_ii)",
 }
-METAVARS = (
-    {
-        "seeds": "SEEDS",
-        "evaluate": "ROUNDS",
-        "methods": "NAMES",
-        "metrics": "NAMES",
-        "data_dir": "FOLDER",
-    }
-    | dict.fromkeys(("joins", "leaves"), "NODE:ROUND,…")
-    | {"work": "NODE:EPOCHS,…"}
-)
 
 
 @dataclass(frozen=True)
@@ -114,27 +81,10 @@ class Flag:
             return typed
         texts = [typed] if isinstance(typed, str) else typed
         if self.path == ("model",):
-            return _models(",".join(texts))
+            return models(",".join(texts))
         if self.path[0] in TEXTUAL and len(self.path) == 1:
             return ",".join(t.strip().strip("[]") for t in texts)
         return parse(self.annotation, texts)
-
-
-def experiment_flags(base: Mapping[str, Any]) -> list[Flag]:
-    """A flag for every field of an experiment; defaults are those of `base`, a configuration file."""
-    found = []
-    for key, field in Configuration.model_fields.items():
-        default = base.get(key, field.default)
-        text, metavar, group = field.description or "", METAVARS.get(key, ""), EVERYDAY if key in OFTEN else FINER
-        if key in SLOTS:
-            text, metavar, group = f"{text}: {', '.join(names(SLOTS[key]))}", "NAME", PARTS
-            default = ", ".join(_named(default))
-        elif key == "methods":
-            default = ", ".join(default)
-        elif isinstance(default, Mapping):
-            default = ",".join(f"{node}:{round}" for node, round in default.items())
-        found.append(Flag(_dashed(key), (key,), field.annotation, default, text, group, metavar, ALIASES.get(key, "")))
-    return sorted(found, key=lambda flag: OFTEN.index(flag.path[0]) if flag.path[0] in OFTEN else len(OFTEN))
 
 
 def part_flags(
@@ -153,7 +103,7 @@ def part_flags(
     group = Group(f"{slot} {part.name}", help=part.summary, sort_key=10 + order)
     found, path = [], tuple(slot.split("."))
     for key, (annotation, default) in (part.parameters | EXTRAS.get(slot, {})).items():
-        full, short = _dashed(f"{slot}.{key}"), _dashed(".".join([*path[1:], key]))
+        full, short = dashed(f"{slot}.{key}"), dashed(".".join([*path[1:], key]))
         plain = bool(own) and short not in own
         text = EXTRA_HELP.get((slot, key), "")
         name, alias = (short, full) if plain else (full, "")
@@ -170,44 +120,6 @@ def part_flags(
         else:
             found.append(Flag(name, (*path, key), annotation, value, text, group, alias=alias, part=part.name))
     return found
-
-
-def run_flags(tokens: Sequence[str]) -> tuple[list[Flag], dict[str, Any]]:
-    """All flags that make sense with the file and the parts that these arguments name, and what the file says.
-
-    Where all methods name a part themselves, flags are of that one, and the file is as if it said so, too.
-    """
-    file = configuration_file(tokens)
-    base = read(DEFAULT if file is None else file)
-    flags = experiment_flags(base)
-    typed = joined(tokens, flags)
-    methods: Any = spoken(typed, "--methods") or ({} if spoken(typed, "--rule") else base.get("methods", {}))
-    unnamed = {s: table for s, table in common_parts(methods).items() if not spoken(typed, f"--{s}")}
-    base = {**base, **unnamed}
-    for order, slot in enumerate(SLOTS):
-        default = Configuration.model_fields[slot].default
-        below = base.get(slot, default)
-        if not isinstance(below, str | Mapping | list):
-            raise ConfigError(slot, expected="a name, or a table with a name", got=repr(below))
-        above = spoken(typed, f"--{slot}")
-        several = _models(above) if above and slot == "model" else above
-        chosen = _named(several or below) or _named(default)
-        if len(chosen) == 1:
-            flags = [replace(f, part=chosen[0]) if f.path == (slot,) else f for f in flags]
-            given = below if isinstance(below, Mapping) and _named(below) == chosen else {}
-            if slot == "optimiser" and _named(below) == chosen:
-                given = {**given, **{short: base[short] for short in SHORT if short in base}}
-            flags += part_flags(slot, load(SLOTS[slot], chosen[0]), given, order, typed=typed)
-    return flags, base
-
-
-def configuration_file(tokens: Sequence[str]) -> Path | None:
-    """The file among the arguments of `run`."""
-    typed = joined(tokens, experiment_flags({}))
-    files = [(b, t) for b, t in itertools.pairwise(["", *typed]) if t.endswith(".toml") and not t.startswith("-")]
-    named = [file for before, file in files if before != "--model"]  # that one tells which node has which model
-    word = named[0] if named else first_word(typed, experiment_flags({}))
-    return None if word is None else Path(word)
 
 
 def load(room: str, name: str) -> Part:
@@ -355,8 +267,10 @@ def shown(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _models(text: str) -> Any:
+def models(text: str) -> Any:
     """The slots that a text of models stands for; a list may also be JSON."""
+    from coterie.config.spread import slots
+
     return slots(literal(text) if text.startswith("[") else text)
 
 
@@ -368,14 +282,6 @@ def _identifier(name: str) -> str:
     return name.removeprefix("--").replace("-", "_").replace(".", "__")
 
 
-def _dashed(key: str) -> str:
+def dashed(key: str) -> str:
+    """A setting's name as that of a flag."""
     return "--" + key.replace("_", "-")
-
-
-def _named(value: Any) -> list[str]:
-    """The names of the parts in a slot; none where the value cannot be one (the experiment will say so)."""
-    if isinstance(value, str):
-        return [value.strip()]
-    if isinstance(value, Mapping):
-        return [str(value["name"])] if "name" in value else []
-    return [name for v in value for name in _named(v)] if isinstance(value, list | tuple) else []

@@ -3,14 +3,17 @@
 import asyncio
 import contextlib
 import gc
+import math
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from coterie.app.terminal import print_paths
+from coterie import waiting
+from coterie.app.terminal import console, print_paths
 from coterie.app.watch_commands import watched
 from coterie.errors import PeerError
 
@@ -132,6 +135,7 @@ def run(
     home: Folder = None,
 ) -> int:
     """Train with whoever is there, from the beginning or from where this peer was."""
+    from coterie.app.peer_screen import PeerScreen
     from coterie.config.layers import layered
     from coterie.peers import deployment, founding, runtime
     from coterie.peers.checkpoint import CHECKPOINT
@@ -141,6 +145,7 @@ def run(
     here, given, done = _open(home), None, None
     with deployment.alone(here), watched(watch, [here.path], "peers"):
         _await_the_first(here)
+        waiting.tell("reading the data")
         while given is None or done is None:
             try:
                 with asked_to_stop(signal.default_int_handler):  # before and after the rounds, too
@@ -149,7 +154,8 @@ def run(
                     given = deployment.peer_config(
                         layered(Path(file), {}), here, data, method, architecture, port=status_port, verbose=not quiet
                     )
-                    done = founding.run(given)
+                    with PeerScreen(console(stderr=True), quiet) as screen:
+                        done = founding.run(replace(given, onlooker=screen.attend))
             except Introduced:
                 continue
             except (runtime.Stopped, KeyboardInterrupt):
@@ -158,11 +164,21 @@ def run(
                 with contextlib.suppress(OSError):  # the terminal may be gone
                     print(f"Stopped. Go on with the same command{model}.", flush=True)
                 os._exit(0)  # a training step under way is not waited for: the checkpoint of the last round stands
-    last = done.row(-1, named=True)
-    name, value = next((k.removeprefix("merged_"), v) for k, v in last.items() if k.startswith("merged_"))
-    print(f"Finished: round {last['round']}, {name} {value:.3f} on the test data here.")
+    print(_ended(done.row(-1, named=True)))
     print_paths({"records": given.folder / "records.parquet", "log": given.folder / "log.jsonl"})
     return 0
+
+
+def _ended(last: dict[str, Any]) -> str:
+    """How a peer has ended: by the number that `collect` and the status have, and that of the model after the merge."""
+    name = next(key.removeprefix("merged_") for key in last if key.startswith("merged_"))
+    trained, merged = last.get(f"test_{name}"), last[f"merged_{name}"]
+    said = f"Finished: round {last['round']}, test {name} here {trained:.3f}"
+    if merged is None or not math.isfinite(merged):
+        return f"{said}."
+    return (
+        f"{said} after its training, as `collect` shows it; {merged:.3f} after the merge: the model that is exported."
+    )
 
 
 def _await_the_first(here: "Home") -> None:

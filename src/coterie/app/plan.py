@@ -5,10 +5,11 @@ from typing import Any
 
 from coterie.app import flags
 from coterie.app.catalogue import METHODS, room
+from coterie.app.run_flags import run_flags
 from coterie.app.terminal import console
-from coterie.config.build import network
 from coterie.config.configuration import Configuration, Method
 from coterie.config.layers import layered
+from coterie.config.networks import network
 from coterie.network.graph import Graph
 from coterie.protocols import Protocol
 
@@ -31,7 +32,7 @@ def show_command(tokens: list[str], show: Callable[[str, str], int]) -> tuple[Ca
     """The command `show`: with settings behind a method's name it shows that method's plan, too."""
     if len(tokens) < 3 or any(word.startswith("-") for word in tokens[:2]) or room(tokens[0]) != METHODS:
         return show, tokens
-    known, base = flags.run_flags(["--methods", *tokens[1:]])
+    known, base = run_flags(["--methods", *tokens[1:]])
     known = [flag for flag in known if flag.path != ("methods",)]
     typed = flags.joined(tokens, known)
     flags.check(typed, known)

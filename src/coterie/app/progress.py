@@ -131,7 +131,7 @@ class Bars:
     """Two bars on a terminal: all jobs, and the present one with its round and its first metric."""
 
     def __init__(self, console: Console, where: str) -> None:
-        self.where, self.bars = where, _bars(console)
+        self.where, self.bars = where, bars(console)
         self.tally = Tally({})
         self.reached = ""
         self.whole, self.present = TaskID(0), TaskID(0)
@@ -146,7 +146,7 @@ class Bars:
             said = {"description": event["text"], "completed": event["done"], "total": event["total"]}
             self.bars.update(self.present, **said)
         elif event.name == "need":
-            _say(self.bars.console, needed(event), "dim")
+            say(self.bars.console, needed(event), "dim")
         elif event.name == "evaluation":
             self.reached = reached(event)
         elif event.name == "exchange" and self.machines.said:
@@ -154,7 +154,7 @@ class Bars:
         elif event.name == "round" and event.job:
             self._progress(event.job, event["round"])
         elif event.name == "warning" or event.get("how") == "diverged":
-            _say(self.bars.console, event.get("text") or event["error"], "dim")
+            say(self.bars.console, event.get("text") or event["error"], "dim")
 
     def close(self) -> None:
         """Take the bars away."""
@@ -168,7 +168,7 @@ class Bars:
 
     def _begin_run(self, event: Event) -> None:
         self.tally = Tally(dict.fromkeys(map(tuple, event["left"]), event["rounds"]))
-        _say(self.bars.console, f"writing to {self.where}", "dim")
+        say(self.bars.console, f"writing to {self.where}", "dim")
         self.whole = self.bars.add_task("all", total=self.tally.total, said=f"0 of {len(self.tally.done)} jobs")
         self.present = self.bars.add_task("preparing", total=None, said="")
         self.bars.start()
@@ -265,7 +265,7 @@ class Lines:
 
     def _say(self, text: str) -> None:
         self.rhythm.said()
-        _say(self.console, text)
+        say(self.console, text)
 
 
 class Tasks:
@@ -273,7 +273,7 @@ class Tasks:
 
     def __init__(self, console: Console) -> None:
         self.console, self.live = console, console.is_terminal
-        self.bars, self.rhythm = _bars(console), Rhythm()
+        self.bars, self.rhythm = bars(console), Rhythm()
         self.under_way: dict[str, TaskID] = {}
         self.reached: dict[str, str] = {}
 
@@ -336,14 +336,16 @@ class Tasks:
 
     def _say(self, text: str) -> None:
         self.rhythm.said()
-        _say(self.console, text, "dim" if self.live else None)
+        say(self.console, text, "dim" if self.live else None)
 
 
-def _say(console: Console, text: str, style: str | None = None) -> None:
+def say(console: Console, text: str, style: str | None = None) -> None:
+    """A line on the console, whatever signs are in it."""
     console.print(Text(text), style=style, soft_wrap=True)
 
 
-def _bars(console: Console) -> Progress:
+def bars(console: Console) -> Progress:
+    """Bars with what is under way, how long it has taken and how long it will."""
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),

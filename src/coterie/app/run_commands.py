@@ -54,14 +54,15 @@ def up_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
 
 def _running(tokens: list[str], about: str) -> tuple[Callable[..., int], list[str]]:
     from coterie.app import flags, plan
+    from coterie.app.run_flags import OFTEN, run_flags
     from coterie.config.layers import layered
 
     tokens = [re.sub(r"^--method(?==|$)", "--methods", token) for token in tokens]
-    known, base = flags.run_flags(tokens)
+    known, base = run_flags(tokens)
     where = "folder of the run (else a fresh one in runs)"
-    known.insert(len(flags.OFTEN), flags.Flag("--out", ("out",), str, None, where, flags.EVERYDAY, "FOLDER"))
+    known.insert(len(OFTEN), flags.Flag("--out", ("out",), str, None, where, flags.EVERYDAY, "FOLDER"))
     shown = "serve a page that shows it, meanwhile"
-    known.insert(len(flags.OFTEN) + 1, flags.Flag("--watch", ("watch",), bool, False, shown, flags.EVERYDAY))
+    known.insert(len(OFTEN) + 1, flags.Flag("--watch", ("watch",), bool, False, shown, flags.EVERYDAY))
     typed = flags.joined(tokens, known)
     flags.check(typed, known)
 
@@ -184,6 +185,18 @@ def collect(
 
     frame, unfinished = deployment.collect([Path(f) for f in (home, *more)], Path(out))
     code = _finish(console(), frame, Path(out))
+    if not formats.asked:
+        print_paths(_each(frame, deployment.names(Path(out))))
     for name, end in unfinished.items():
         console().print(f"{name} has not finished: its records end with round {end}.", soft_wrap=True)
     return code
+
+
+def _each(frame: "pl.DataFrame", names: dict[int, str]) -> dict[str, str]:
+    """How each peer was judged last, as it said itself: its name, and the first metric on its test data."""
+    metric = next(column for column in frame.columns if column.startswith("test_"))
+    last = frame.filter(frame[metric].is_not_null()).group_by("node", maintain_order=True).last()
+    return {
+        names[row["node"]]: f"test {metric.removeprefix('test_')} {row[metric]:.3f} at round {row['round']}"
+        for row in last.sort("node").iter_rows(named=True)
+    }

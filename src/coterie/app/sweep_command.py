@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.app import flags, formats
+from coterie.app.run_flags import run_flags
 from coterie.app.terminal import complain, console, print_paths
 from coterie.config import grid as grids
 from coterie.config.configuration import Configuration, merge, read
@@ -34,7 +35,7 @@ OWN = {
 def sweep_command(tokens: list[str]) -> tuple[Callable[..., int], list[str]]:
     """The command `sweep` for these arguments, and the arguments as cyclopts takes them."""
     given, rest = _apart(tokens)
-    known, base = flags.run_flags(rest)
+    known, base = run_flags(rest)
     typed = flags.joined(rest, known)
     flags.check(typed, known)
 

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from coterie.app import flags
+from coterie.app.run_flags import run_flags
 from coterie.app.terminal import console, print_facts
 from coterie.config.layers import layered
 
 
 def theory_command(tokens: list[str], help: str) -> tuple[Callable[..., int], list[str]]:
     """The command `theory` for these arguments, and the arguments as cyclopts takes them."""
-    known, base = flags.run_flags(tokens)
+    known, base = run_flags(tokens)
     typed = flags.joined(tokens, known)
     flags.check(typed, known)
 

@@ -1,22 +1,25 @@
 """Commands that look at one part before anything is trained: a network, a partition."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from coterie.app import flags
 from coterie.app.flags import Flag
 from coterie.app.terminal import console, print_facts
-from coterie.config.configuration import Configuration
-from coterie.config.slots import SLOTS, as_table, choice
+from coterie.config.slots import SLOTS, as_table, choice, resolve
 from coterie.errors import CoterieError
 from coterie.parts import names
+
+NODES = 20
+"""How many nodes a network has if nobody says."""
 
 
 def graph_command(tokens: list[str], help: str) -> tuple[Callable[..., int], list[str]]:
     """The command `graph` for these arguments, and the arguments as cyclopts takes them."""
     own = [
-        Flag("--nodes", ("nodes",), int, 20, "how many nodes", flags.EVERYDAY),
+        Flag("--nodes", ("nodes",), int, NODES, "how many nodes", flags.EVERYDAY),
         Flag("--seed", ("seed",), int, 0, "which draw", flags.EVERYDAY),
         Flag("--round", ("round",), int, 1, "which round, if the network changes", flags.EVERYDAY),
         Flag("--draw", ("draw",), str, None, "picture to write (png, pdf or svg)", flags.EVERYDAY, "FILE"),
@@ -26,18 +29,22 @@ def graph_command(tokens: list[str], help: str) -> tuple[Callable[..., int], lis
     flags.check(typed, known)
 
     def graph(family: str, **given: Any) -> int:
-        from coterie.config.build import family as family_of
-        from coterie.config.build import mixing, network
+        from coterie.config.networks import Drawing, mixing, network
+        from coterie.config.networks import family as family_of
         from coterie.network.mixing import own_weights
         from coterie.report.network import describe, draw_graph
 
         settings = flags.settings(known, given, {})
         seed, picture = flags.whole("seed", settings.pop("seed", 0)), _picture(settings.pop("draw", None))
         estimates, number = settings.pop("estimates", False), flags.whole("round", settings.pop("round", 1))
-        topology = {"name": family, **settings.pop("topology", {})}
-        (experiment,) = Configuration(**settings, topology=topology).resolved.values()
         if number < 1:
             raise CoterieError("round", expected="at least 1", got=number)
+        topology = resolve("topology", {"name": family, **settings.pop("topology", {})})
+        drawing = Drawing(1, number, topology)
+        nodes = flags.whole("nodes", settings.pop("nodes", family_of(drawing).size or NODES))
+        if nodes < 1:
+            raise CoterieError("nodes", expected="at least 1", got=nodes)
+        experiment = replace(drawing, nodes=nodes)
         drawn = network(experiment, seed).graph(number)
         own_weight = own_weights(drawn, mixing(experiment))
         facts: dict[str, Any] = dict(describe(drawn, own=own_weight))
@@ -59,7 +66,10 @@ def graph_command(tokens: list[str], help: str) -> tuple[Callable[..., int], lis
 
 def partition_command(tokens: list[str], help: str) -> tuple[Callable[..., int], list[str]]:
     """The command `partition` for these arguments, and the arguments as cyclopts takes them."""
-    fields = {f.path[0]: f for f in flags.experiment_flags({})}
+    from coterie.app.run_flags import experiment_flags
+    from coterie.config.configuration import Configuration
+
+    fields = {f.path[0]: f for f in experiment_flags({})}
     own = [
         *(fields[key] for key in ("nodes", "dataset", "data_dir", "items", "total")),
         Flag("--seed", ("seed",), int, 0, "which draw", flags.EVERYDAY),
@@ -76,7 +86,6 @@ def partition_command(tokens: list[str], help: str) -> tuple[Callable[..., int],
         from coterie.config.build import load_samples
         from coterie.network import skew
         from coterie.partitions import overlaps, split
-        from coterie.report.allocation import draw_allocation
 
         settings = flags.settings(known, given, {})
         seed, picture = flags.whole("seed", settings.pop("seed", 0)), _picture(settings.pop("draw", None))
@@ -95,6 +104,8 @@ def partition_command(tokens: list[str], help: str) -> tuple[Callable[..., int],
             facts["distinct_samples"] = len(np.unique(np.concatenate([train for train, _ in pairs])))
         print_facts({key.replace("_", " "): value for key, value in facts.items()})
         if picture:
+            from coterie.report.allocation import draw_allocation
+
             picture.parent.mkdir(parents=True, exist_ok=True)
             draw_allocation(counts, picture, f"{scheme}, {experiment.nodes} nodes, {dataset}, seed {seed}")
             console().print(f"drawn to {picture}", soft_wrap=True)

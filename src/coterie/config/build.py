@@ -10,22 +10,20 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from coterie.config.configuration import Method, data_folder
-from coterie.config.slots import as_table
+from coterie.config.networks import family, mixing, network
 from coterie.config.spread import notation
 from coterie.contract import Rule
 from coterie.datasets import Dataset, each
 from coterie.errors import ConfigError
 from coterie.job import Indices, Job, Roster, Samples, Training, is_image
 from coterie.network.estimates import from_degrees, from_nodes, walks
-from coterie.network.graph import Graph, draw
-from coterie.network.mixing import Mixing, own_weights, weighed
-from coterie.network.rewiring import rewire
+from coterie.network.graph import Graph
+from coterie.network.mixing import Mixing, own_weights
 from coterie.network.rounds import Network, mean_gain, union
 from coterie.node.architecture import architectures, check_scores
 from coterie.partitions import split
 from coterie.parts import Choice
 from coterie.randomness import generator
-from coterie.topologies import ChangingTopology, Topology, topology
 
 FIRST = 32
 """Rounds over which the gain of a network that changes is taken."""
@@ -51,39 +49,6 @@ def load_samples(method: Method) -> Samples:
         shape=dataset.shape,
         origin=method,
     )
-
-
-def family(method: Method) -> Topology:
-    """The family that networks are drawn from."""
-    return topology(method.choice("topology").make())
-
-
-def mixing(method: Method) -> Mixing:
-    """What models weigh in averages."""
-    chosen: Mixing = as_table(method.topology)["mixing"]
-    return chosen
-
-
-def network(method: Method, seed: int) -> Network:
-    """The networks of this seed, with the weights that mixing gives them."""
-    made, table = family(method), as_table(method.topology)
-
-    def settled(graph: Graph, *key: int) -> Graph:
-        target = table["assortativity"]
-        wired = graph if target is None else rewire(graph, target, generator(seed, "rewiring", *key))
-        return weighed(wired, mixing(method), table["own"])
-
-    if not isinstance(made, ChangingTopology):
-        return Network.still(settled(draw(made.draw, method.nodes, seed, connect=table["connect"])))
-    changing = made
-
-    def of_round(round: int) -> Graph:
-        def drawn(nodes: int, rng: np.random.Generator) -> Graph:
-            return changing.draw_round(nodes, rng, round)
-
-        return settled(draw(drawn, method.nodes, seed, connect=table["connect"], round=round), round)
-
-    return Network(of_round, changing.since, method.rounds)
 
 
 def build(method: Method, samples: Samples, seed: int) -> Job:

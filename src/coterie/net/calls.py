@@ -24,6 +24,7 @@ from coterie.mail.mailbox import AHEAD
 from coterie.net import wire
 from coterie.net.agreement import PHASE, Agreement
 from coterie.net.contacts import ALIVE, HARMLESS, SERVICE, SLOWEST, STALL, Contacts, Intake, Link
+from coterie.net.dialling import in_words
 from coterie.net.events import happens
 from coterie.net.identity import Home
 from coterie.net.lending import ask, lend
@@ -157,7 +158,7 @@ class Calls:
                 if stayed:
                     pause = FIRST_PAUSE
             except grpc.aio.AioRpcError as error:
-                self.contacts.trouble(link, f"{error.code().name.lower()}: {error.details()}")
+                self.contacts.trouble(link, in_words(error, link.card.address))
             except DecodeError:
                 self.contacts.trouble(link, "an answer that cannot be read")
             except Exception as error:  # a line that is lost, or no file to be opened for our key: call again

@@ -63,6 +63,27 @@ def _word(error: OSError) -> str:
     return "route" if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EACCES, errno.EPERM) else "name"
 
 
+REASONS = {
+    "refused": "closed",
+    "timed out": "silence",
+    "timeout": "silence",
+    "unreachable": "route",
+    "no route": "route",
+    "resolution": "name",
+    "not known": "name",
+}
+"""What gRPC says when it comes nowhere -> a short word."""
+
+
+def in_words(error: grpc.aio.AioRpcError, address: str) -> str:
+    """Why a call to this address has come to nothing."""
+    said = str(error.details())
+    reason = next((word for part, word in REASONS.items() if part in said.lower()), None)
+    if error.code() != grpc.StatusCode.UNAVAILABLE or reason is None:
+        return f"{error.code().name.lower()}: {said}"
+    return f"{address}: {WORDS[reason]}"
+
+
 async def ask_back(home: Home, card: Card) -> Reached:
     """Ask a neighbour that can be reached to dial us."""
     async with channel(home, card) as line:

@@ -25,6 +25,9 @@ LARGEST, FILES = 10_000_000, 3
 END = "cannot go on"
 """The event of an error that ends a peer: in the log alone, because whoever started the peer tells it."""
 
+SHOWN = (END, "trouble", "round", "finished")
+"""Events that whoever started the peer sees otherwise: whom it waits for, how far it is, and how it ended."""
+
 LINE = 200
 """How many characters of a text from elsewhere are kept."""
 
@@ -53,7 +56,7 @@ def setup(folder: Path, name: str, verbose: bool, screen: bool = True) -> loggin
         shown = _Screen()
         shown.setLevel(logging.INFO if verbose else logging.WARNING)
         shown.setFormatter(_Short(name))
-        shown.addFilter(lambda record: record.getMessage() != END)
+        shown.addFilter(lambda record: record.getMessage() not in SHOWN)
         logger.addHandler(shown)
     return logger
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import linregress
 
 from coterie.errors import GraphError
 from coterie.network.faults import Floats, Ints
@@ -134,6 +133,8 @@ def scaling(family: Family, sizes: Sequence[int], *, draws: int = 4, seed: int =
         raise GraphError("an exponent needs several sizes", expected="at least 2", got=list(sizes))
     drawn = [[family(n, generator(seed, "estimate", n, draw)) for draw in range(draws)] for n in sizes]
     norms = np.array([[1.0 / graph.gain() for graph in graphs] for graphs in drawn])
+    from scipy.stats import linregress  # most who come here need none of it, and it takes long
+
     fit: Any = linregress(np.repeat(np.log(sizes), draws), np.log(norms).ravel())
     return Scaling(np.array(sizes), norms, -float(fit.slope), float(fit.stderr), math.exp(fit.intercept))
 

@@ -12,8 +12,9 @@ import numpy as np
 import polars as pl
 
 from coterie import files, records
-from coterie.config.build import believed_size, build, family, gain, load_samples, mends, mixing, network
+from coterie.config.build import believed_size, build, gain, load_samples, mends
 from coterie.config.configuration import Configuration, Method
+from coterie.config.networks import family, mixing, network
 from coterie.config.slots import as_table, choice, resolve
 from coterie.config.spread import kinds
 from coterie.errors import ConfigError, PeerError, RunError
@@ -41,6 +42,8 @@ from coterie.records.models import NodeModels
 
 RUN = "run"
 """The folder in a peer's home with its configuration, checkpoint, records, status and log."""
+PEERS = "peers.json"
+"""In a run that was collected: the peers' names, by the numbers of their nodes."""
 NUMBERS = "numbers.json"
 """In it: what number each neighbour has here."""
 NUMBERS_COPY = "numbers.copy.json"
@@ -312,6 +315,11 @@ def collect(folders: list[Path], out: Path) -> tuple[pl.DataFrame, dict[str, int
             mine = (pl.col("method") == method) & (pl.col("seed") == seed)
             run.finish(str(method), int(seed), part, None if measures is None else measures.filter(mine))
         merge(out, {i: found[name][1] / RUN for i, name in enumerate(sorted(found))})
-        files.write(out / "peers.json", json.dumps(dict(enumerate(sorted(found))), indent=1).encode())
+        files.write(out / PEERS, json.dumps(dict(enumerate(sorted(found))), indent=1).encode())
     ends = {name: int(rows["round"].max()) for name, (rows, _) in sorted(found.items())}  # type: ignore[arg-type]
     return whole, {name: end for name, end in ends.items() if end < settings[name]["rounds"]}
+
+
+def names(out: Path) -> dict[int, str]:
+    """The peers' names in a run that was collected, by node."""
+    return {int(node): str(name) for node, name in files.read_json(out / PEERS).items()}

@@ -81,6 +81,8 @@ class PeerConfig:
     """What was odd while this was put together, to be told in the log."""
     phase: str = "training"
     """`training`, or `gossip` before it; peers in different phases do not talk to each other yet, or any more."""
+    onlooker: Callable[[status.Status, str], None] | None = None
+    """Is handed the status of this peer and its phase, to show how it goes on."""
 
 
 class Stopped(Exception):
@@ -94,10 +96,13 @@ class PeerRuntime:
         self.config = config
         files.make_folder(config.folder)
         torch.set_num_threads(config.threads)
-        self.log = logs.setup(config.folder, config.home.name, config.verbose, config.screen)
+        verbose = config.verbose and config.phase == "training"
+        self.log = logs.setup(config.folder, config.home.name, verbose, config.screen)
         rounds = config.settings.rounds
         self.status = status.Status(config.home.name, method=config.method, seed=config.seed, rounds=rounds)
         self.status.metric = label(config.job.roster.metrics[0])
+        if config.onlooker:
+            config.onlooker(self.status, config.phase)
         for text in (*config.job.notes, *config.warnings):
             say(self.log, logging.WARNING if text in config.warnings else logging.INFO, text)
         self.journal = PeerJournal(config.folder, config.node, self.status, self.log)

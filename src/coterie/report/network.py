@@ -2,19 +2,18 @@
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from coterie.network.faults import Floats
 from coterie.network.graph import Graph
 from coterie.network.rewiring import assortativity
+
+if TYPE_CHECKING:  # who asks for numbers alone need not wait for it
+    from matplotlib.axes import Axes
 
 _ARROWS = 3000  # more arrow heads than this hide what they point at
 _NUMBERED = 50  # more numbers than this cannot be read
@@ -44,6 +43,9 @@ def describe(graph: Graph, sizes: ArrayLike | None = None, own: ArrayLike = 1.0)
 
 def draw_graph(graph: Graph, path: str | Path, own: ArrayLike = 1.0) -> None:
     """Draw the network to a file (PNG, PDF or SVG by its suffix), nodes coloured and sized by degree."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
     place = _layout(graph)
     figure = Figure(figsize=(8, 7), layout="constrained")
     axes = figure.add_subplot()
@@ -87,7 +89,7 @@ def _layout(graph: Graph) -> Floats:
     return np.array([place[i] for i in range(graph.nodes)])
 
 
-def _frame(axes: Axes, place: Floats) -> None:
+def _frame(axes: "Axes", place: Floats) -> None:
     """Limit the axes to a square around all nodes, without ticks or border."""
     low, high = place.min(axis=0), place.max(axis=0)
     (x, y), reach = (low + high) / 2, 0.55 * max(float((high - low).max()), 0.1)
@@ -96,7 +98,9 @@ def _frame(axes: Axes, place: Floats) -> None:
         spine.set_visible(False)
 
 
-def _draw_links(graph: Graph, place: Floats, axes: Axes) -> None:
+def _draw_links(graph: Graph, place: Floats, axes: "Axes") -> None:
+    from matplotlib.collections import LineCollection
+
     keep = slice(None) if graph.directed else graph.sources < graph.targets
     start, end, weights = place[graph.sources[keep]], place[graph.targets[keep]], graph.weights[keep]
     if not len(start):

@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from coterie.config.build import network
 from coterie.config.configuration import Configuration
+from coterie.config.networks import network
 from coterie.report.curves import PALETTE, Curve
 from coterie.report.panels import DASHED, SOLID, Line, Panel, colour, draw_panels
 from coterie.runs.exhibits import Exhibit, Results, Shown

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from coterie.config.build import load_samples, network
+from coterie.config.build import load_samples
 from coterie.config.configuration import Configuration
+from coterie.config.networks import network
 from coterie.config.slots import as_table, choice
 from coterie.network import skew
 from coterie.partitions import split
