@@ -299,6 +299,11 @@ class Choice:
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def called(self) -> str:
+        """Its name for people: of an object the name alone."""
+        return self.name.rpartition(":")[2] if self.name.startswith(OBJECT) else self.name
+
+    @property
     def part(self) -> Part:
         return find(self.room, self.name)
 

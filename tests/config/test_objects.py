@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 import torch
 from numpy.typing import NDArray
+from polars.testing import assert_frame_equal
 from scipy import sparse
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
@@ -18,6 +19,7 @@ from torch.utils.data import TensorDataset
 from coterie import Experiment
 from coterie.config.build import load_samples
 from coterie.config.configuration import Method
+from coterie.config.networks import network
 from coterie.contract import Rule
 from coterie.datasets import Dataset
 from coterie.errors import ConfigError, CoterieError
@@ -171,6 +173,7 @@ class Pandas:
         ((torch.tensor(X), torch.tensor(Y)), (6,), 3, 31),
         ((X.astype(np.float64), Y), (6,), 3, 31),
         ((X, X[:, :2]), (6,), 0, 32),
+        ((X, np.array(["oak", "ash", "elm"])[Y]), (6,), 3, 31),
         ((np.zeros((40, 8, 8), np.uint8), Y), (1, 8, 8), 3, 31),
         ((Y[:, None], Y), (1,), 3, 31),
         (({"a": X, "b": Y}, Y), {"a": (6,), "b": ()}, 3, 31),
@@ -262,6 +265,12 @@ WRONG: list[Wrong] = [
     ({"objective": nn.functional.cross_entropy}, "reduction='none'"),
     ({"metrics": [lambda out, target: out.sum()]}, "one number for each sample"),
     ({"model": lambda shape, classes: 3}, "nn.Module|int"),
+    ({"model": nn.Linear(9, 3)}, "Linear does not take the data: expected .*float32 .*got RuntimeError: mat1"),
+    ({"objective": nn.CrossEntropyLoss}, r"one that is made: CrossEntropyLoss\(reduction='none'\)"),
+    ({"optimiser": torch.optim.RMSprop}, "expected torch.optim.SGD, Adam or AdamW.*got RMSprop"),
+    ({"optimiser": lambda parameters: None}, "is no optimiser: expected a class that inherits"),
+    ({"metrics": {"wrong": "accuracy"}}, "metric wrong: expected a function"),
+    ({"rule": 3}, "rule: expected a name or a table with a name, got 3"),
 ]
 
 
@@ -286,6 +295,35 @@ def test_an_instance_says_what_it_was_made_with() -> None:
     assert only(Experiment(rule=Open(0.3))).choice("rule").make().share == 0.3
 
 
+def test_metrics_that_have_no_name_are_given_one() -> None:
+    given: dict[str, Any] = {"wrong": lambda out, target: out.argmax(-1) != target, "half": half_right}
+    found = Experiment(
+        dataset=(X, Y), nodes=2, rounds=1, partition="iid", topology="line", metrics=["accuracy", given]
+    ).run(progress=False)  # fmt: skip
+    last = found.records.tail(2)
+    assert (last["test_wrong"] + last["test_accuracy"] - 1).abs().max() < 1e-6  # type: ignore[operator]
+    assert (last["test_half"] * 2 - last["test_accuracy"]).abs().max() < 1e-6  # type: ignore[operator]
+
+
+def test_labels_that_are_names_are_numbered_in_alphabetical_order() -> None:
+    names = np.array(["oak", "ash", "elm"])
+    said = loaded(((X, names[Y]), (X, names[Y]))).train_y
+    assert said.tolist() == np.array([2, 0, 1])[Y].tolist()
+
+
+def test_what_pytorch_trains_with_is_taken_for_what_there_is_here() -> None:
+    def trained(**settings: Any) -> pl.DataFrame:
+        given = {"dataset": (X, Y), "nodes": 3, "rounds": 2, "partition": "iid", "topology": "ring"}
+        return Experiment(**given, **settings).run(progress=False).records.drop("^.*seconds$")
+
+    theirs = trained(
+        optimiser=functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9),
+        objective=nn.CrossEntropyLoss(reduction="none"),
+    )
+    ours = trained(optimiser=SGD(lr=0.1, momentum=0.9), objective="cross_entropy")
+    assert_frame_equal(theirs, ours)
+
+
 def indices(labels: NDArray[np.int64], nodes: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
     return [np.arange(k, len(labels), nodes) for k in range(nodes)]
 
@@ -296,3 +334,5 @@ def test_functions_that_deal_and_draw() -> None:
 
     run = Experiment(dataset=(X, Y), nodes=4, rounds=1, partition=indices, topology=path).run()
     assert run.records["node"].n_unique() == 4
+    theirs = Experiment(topology=lambda nodes, rng: nx.path_graph(nodes), nodes=4)
+    assert network(only(theirs), 0).graph(1).edges == 3

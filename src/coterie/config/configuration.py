@@ -1,7 +1,7 @@
 """The configuration of an experiment: one model for TOML files, the flags of the command line, and Python."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -327,14 +327,14 @@ def layers_of(name: str, own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
     return (presets.load(own.pop("use", name)) if preset or "use" in own else {}), own
 
 
-def _distinct(named: Sequence[Any]) -> tuple[Slot, ...]:
+def _distinct(named: Iterable[Any]) -> tuple[Slot, ...]:
     """Metrics with every setting written out, those without any by name alone; each has columns of its own."""
     found: dict[str, Slot] = {}
     for slot in named:
         table = resolve("metrics", slot, "metrics")
         name, short = label(chosen("metrics", table)), table if len(table) > 1 else table["name"]
         if found.setdefault(name, short) != short:
-            cure = "Judge by one of them, or give your own class another name."
+            cure = "Judge by one of them, or name your own: another class, or in Python metrics={'name': function}."
             raise ConfigError(f"two metrics would both be in the column test_{name}", cure=cure)
     return tuple(found.values())
 

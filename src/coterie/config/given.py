@@ -4,7 +4,7 @@ Whoever checks types, or completes what is typed, sees all of it. When settings 
 left: `config.objects` has made them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import NonNegativeInt
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     import polars as pl
     from numpy.typing import ArrayLike, NDArray
-    from torch import Tensor, nn
+    from torch import Tensor, nn, optim
     from torch.utils import data
 
     from coterie import contract, datasets, metrics, optimisers, protocols, topologies
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     Rule = Slot | contract.Rule | type[contract.Rule]
     Objective = Slot | Callable[..., Tensor]
     Initialiser = Slot | Callable[..., None]
-    Optimiser = Slot | optimisers.Optimiser | type[optimisers.Optimiser]
+    Optimiser = Slot | optimisers.Optimiser | type[optimisers.Optimiser] | type[optim.Optimizer]
     Protocol = Slot | protocols.Protocol | type[protocols.Protocol]
     Engine = Slot | Any
     Metric = Slot | type[metrics.Metric] | Callable[..., Tensor]
-    Metrics = Sequence[Metric]
+    Metrics = Sequence[Metric] | Mapping[str, Callable[..., Tensor]]
     Measures = Sequence[str]
     Seeds = tuple[int, ...] | Any
     Methods = dict[str, dict[str, Any]] | Any

@@ -9,6 +9,7 @@ import hashlib
 import inspect
 import pickle
 import sys
+import types
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def tables(settings: Mapping[str, Any]) -> dict[str, Any]:
         if slot in found:
             found[slot] = _several(room, found[slot]) if slot == "model" else table(room, found[slot])
     if "metrics" in found:
-        found["metrics"] = _several("metrics", found["metrics"])
+        found["metrics"] = _several("metrics", _by_name(found["metrics"]))
     if isinstance(found.get("methods"), Mapping):
         found["methods"] = {
             name: tables(own) if isinstance(own, Mapping) else own for name, own in found["methods"].items()
@@ -37,6 +38,27 @@ def tables(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _several(room: str, value: Any) -> Any:
     return [table(room, each) for each in value] if isinstance(value, list | tuple) else table(room, value)
+
+
+def _by_name(metrics: Any) -> Any:
+    """Metrics of which some are functions that are called otherwise: `{"wrong": lambda outputs, targets: …}`."""
+    if isinstance(metrics, list | tuple):
+        named = [_by_name(one) for one in metrics]
+        return [one for each in named for one in (each if isinstance(each, list) else [each])]
+    if not isinstance(metrics, Mapping) or isinstance(metrics.get("name"), str):
+        return metrics
+    return [_called_so(str(name), metric) for name, metric in metrics.items()]
+
+
+def _called_so(name: str, metric: Any) -> Any:
+    if not name.isidentifier():
+        raise ConfigError("the name of a metric", expected="letters, digits and underscores", got=repr(name))
+    if not isinstance(metric, types.FunctionType):
+        cure = "List the others: metrics=['accuracy', function]."
+        raise ConfigError(f"metric {name}", expected="a function of outputs and targets", got=repr(metric), cure=cure)
+    made = types.FunctionType(metric.__code__, metric.__globals__, name, metric.__defaults__, metric.__closure__)
+    made.__kwdefaults__, made.__doc__, made.__qualname__ = metric.__kwdefaults__, metric.__doc__, name
+    return made
 
 
 def table(room: str, value: Any) -> Any:

@@ -120,5 +120,7 @@ def explain(error: ValidationError, prefix: str, known: Mapping[str, Any], where
         return ConfigError(f"{where} needs {prefix}{key}", cure=f"Give it with --{prefix}{key}.")
     # a value of several types is refused once for each of them
     about = [e for e in error.errors() if e["loc"][0] == place[0] and e["input"] == first["input"]]
+    slots = {"a valid string": "a name", "a valid dictionary": "a table with a name"} if place[0] in SLOTS else {}
     messages = [str(e["msg"]).removeprefix("Value error, ").removeprefix("Input should be ") for e in about]
+    messages = [slots.get(message, message) for message in messages]
     return ConfigError(f"{prefix}{key}", expected=" or ".join(dict.fromkeys(messages)), got=repr(first["input"]))

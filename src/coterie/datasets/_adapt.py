@@ -51,10 +51,10 @@ def _from_objects(thing: Any, classes: int | None, test: float, words: Words) ->
     if _is_table(thing):
         return assemble(from_frame("the table", _frame(thing)), "the table", "table", classes, test, words)
     parts = _parts(thing)
-    whole = [_pair(part) for part in parts]
+    whole, names = _numbered([_pair(part) for part in parts])
     if all(_plain(x) and not _real(y) for x, y in whole):
         train, *aside = [(np.asarray(x), np.asarray(y)) for x, y in whole]
-        found = Found(train, aside[0] if aside else None)
+        found = Found(train, aside[0] if aside else None, names)
         return assemble(found, SOURCE, "data", classes, test)
     return _as_they_are(whole, classes, test)
 
@@ -79,6 +79,16 @@ def _pair(part: Any) -> tuple[Any, Any]:
         got = f"{len(part)} things" if isinstance(part, Sequence) else f"a {type(part).__name__}"
         raise DataError("a part of the data in hand", expected="samples and targets, (x, y)", got=got)
     return part[0], part[1]
+
+
+def _numbered(whole: list[tuple[Any, Any]]) -> tuple[list[tuple[Any, Any]], tuple[str, ...]]:
+    """The parts with numbers for labels that are names, in alphabetical order; and these names, if there are any."""
+    said = [np.asarray(y) for _, y in whole if not isinstance(y, Tensor)]
+    if len(said) < len(whole) or any(y.ndim != 1 or not all(isinstance(name, str) for name in y) for y in said):
+        return whole, ()
+    names = np.unique(np.concatenate([y.astype(np.str_) for y in said]))
+    numbered = [(x, np.searchsorted(names, y.astype(np.str_))) for (x, _), y in zip(whole, said, strict=True)]
+    return numbered, tuple(names.tolist())
 
 
 def _as_they_are(whole: list[tuple[Any, Any]], classes: int | None, test: float) -> Dataset:

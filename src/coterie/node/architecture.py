@@ -2,7 +2,9 @@
 
 import copy
 import hashlib
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from weakref import WeakValueDictionary
 
 import torch
@@ -176,18 +178,30 @@ def check_scores(model: Choice, samples: Samples, device: str) -> str:
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 said = module(samples.inputs(torch.arange(2) % len(samples.train_y)))
         except Exception as error:
-            error.add_note(f"While model {model.name} was shown two samples, {samples.kind}.")
-            raise
+            raise ConfigError(
+                f"model {model.called} does not take the data",
+                expected=f"a module that takes samples, {samples.kind}",
+                got=f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}{_place(error)}",
+                cure="Its class or function is told `shape` and `classes` if it has such arguments.",
+            ) from error
         shape = list(said.shape) if isinstance(said, Tensor) else type(said).__name__
         if shape != [2, samples.classes]:
             raise ConfigError(
-                f"model {model.name!r} does not fit the data",
+                f"model {model.called!r} does not fit the data",
                 expected=f"a score for each of {samples.classes} classes, {[2, samples.classes]} for two samples",
                 got=shape,
                 cure="Let its last layer give as many scores as it is told by `classes`.",
             )
     _sound[about] = getattr(module, "note", "")
     return _sound[about]
+
+
+def _place(error: Exception) -> str:
+    """Where in somebody's own file an error came from, in words to be added."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not {"torch", "coterie"} & set(Path(frame.filename).parts):
+            return f" ({Path(frame.filename).name}, line {frame.lineno})"
+    return ""
 
 
 def _check_samples(model: Choice, samples: Samples) -> None:

@@ -5,19 +5,24 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from coterie.contract import Me
 from coterie.errors import ConfigError
 
 
 def adapt(thing: Callable[..., Any]) -> Callable[..., Any]:
-    """A user's loss as a part of this room: one of outputs and targets alone need not know of the node."""
-    places = [
-        p
-        for p in inspect.signature(thing).parameters.values()
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
+    """A user's loss as a part of this room: one of outputs and targets alone need not know of the node.
+
+    Losses of PyTorch that are modules are such, too.
+    """
+    if inspect.isclass(thing) and issubclass(thing, nn.Module):
+        cure = f"Hand over one that is made: {thing.__name__}(reduction='none')."
+        raise ConfigError(
+            "an objective is called with outputs and targets", got=f"the class {thing.__name__}", cure=cure
+        )
+    signature = inspect.signature(thing.forward if isinstance(thing, nn.Module) else thing)
+    places = [p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if inspect.isclass(thing) or len([p for p in places if p.default is p.empty]) != 2:
         return thing
 
@@ -33,7 +38,7 @@ def adapt(thing: Callable[..., Any]) -> Callable[..., Any]:
             )
         return each.flatten(1).mean(1) if each.dim() > 1 else each
 
-    settings = [p for p in inspect.signature(thing).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    settings = [p for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
     vars(loss)["__signature__"] = inspect.Signature(list(inspect.signature(_told).parameters.values()) + settings)
     return loss
 

@@ -29,3 +29,7 @@ class Optimiser:
     def at(self, epoch: float, epochs: float) -> "Optimiser":
         """The optimiser for the next step of a model that has so many epochs behind it, of so many in all."""
         return self
+
+
+BASE = Optimiser
+"""What a user's own must inherit."""

@@ -130,7 +130,8 @@ class _Runner:
 
     def _prepared(self, left: list[JobKey]) -> pl.DataFrame:
         first = next(iter(self.methods.values()))
-        self._waiting(f"loading {first.choice('dataset').name}")
+        data = first.choice("dataset")
+        self._waiting(f"loading {data.name if data.called == data.name else 'the data in hand'}")
         samples = load_samples(first)
         engine: Engine = first.choice("engine").make()
         if why := stays_here(choice for method in self.methods.values() for choice in method.shipped):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import networkx as nx
 import numpy as np
 
 from coterie.errors import ConfigError
@@ -84,10 +85,14 @@ class Drawn(Topology):
     def draw(self, nodes: int, rng: np.random.Generator) -> Graph:
         """What the function draws."""
         graph = self.function(nodes, rng)
+        if isinstance(graph, nx.Graph):
+            graph = Graph.from_networkx(graph)
         if isinstance(graph, Graph):
             return graph
         cure = "Return a coterie.network.graph.Graph: Graph.from_edges and Graph.from_networkx make one."
-        raise ConfigError("a topology draws networks", expected="a Graph", got=type(graph).__name__, cure=cure)
+        raise ConfigError(
+            "a topology draws networks", expected="a Graph of Coterie or networkx", got=type(graph).__name__, cure=cure
+        )
 
 
 def topology(made: Any) -> Topology:
