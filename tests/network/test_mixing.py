@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from coterie.app.cli import main
-from coterie.config.build import build, gain, network
+from coterie.config.build import build, gain
+from coterie.config.networks import network
 from coterie.contract import Rule
 from coterie.errors import ConfigError, GraphError
 from coterie.network.graph import Graph, draw

@@ -32,9 +32,9 @@ from coterie.node.snapshot import KeptRows, Snapshot
 
 begun_again, follow, follower = _launchers.begun_again, _launchers.follow, _launchers.follower
 __all__ = [
+    "Brought",
     "Cluster",
     "ClusterSession",
-    "Brought",
     "Errand",
     "Hand",
     "Hands",

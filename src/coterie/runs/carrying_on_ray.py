@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.config.configuration import Configuration
-from coterie.engines.cluster import Cluster, Brought, Hand, Hands, Lost
+from coterie.engines.cluster import Brought, Cluster, Hand, Hands, Lost
 from coterie.errors import ConfigError, RunError
 from coterie.records import Channel, Event
 from coterie.runs.carrying import Reporter, ended, forwarded, run_task
