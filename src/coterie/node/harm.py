@@ -2,17 +2,20 @@
 
 import functools
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from coterie.contract import Layout, State, finite
+from coterie.contract import Fields, Layout, Message, State, finite
 from coterie.errors import CoterieError
 from coterie.node.buffers import BufferPool
 from coterie.node.sums import Packet, Summed
 from coterie.node.training import Trainer
+
+Taught = dict[int, tuple[str, Fields]]
+"""What a lesson makes: by node, an architecture and its tensors."""
 
 FLOOR = 0.1
 """Tensors of smaller numbers, such as biases that start at zero, are compared as if they were of this size."""
@@ -53,15 +56,15 @@ class Before:
         layout = trainer.architecture.layout
         if not sound(*(tensor[row] for tensor in trainer.optimiser_state.values())):
             return True
-        after = spreads(layout, trainer.params[row])
-        most = FACTOR * measure(layout, self.row[: layout.size])
-        return not (finite(trainer.matrix[row]) and bool((after <= most).all()))
+        return not finite(trainer.matrix[row]) or exploded(layout, self.row[: layout.size], trainer.params[row])
 
 
 class Bearing:
     """A node that goes on without what its neighbours said if it does harm, where somebody may be to blame for it."""
 
     trainer: Trainer
+    classmates: dict[str, Trainer]
+    """The trainers of all architectures that the configuration allows, by signature."""
     row: int
     state: State
     notes: dict[str, Tensor]
@@ -119,6 +122,23 @@ class Bearing:
         except Exception as error:
             self.bear([packet.sender], error)
 
+    def taught(self, made: Taught, handed: Mapping[int, Message]) -> Taught:
+        """What a lesson has made of one's own model and those handed in, without what it has ruined.
+
+        If one's own is ruined, the lesson has failed: that of a neighbour has spoilt all others.
+        """
+        if self.blame is None:
+            return made
+        whole = {}
+        for node, (architecture, fields) in made.items():
+            before = handed[node]["w"] if node in handed else self.trainer.params[self.row]
+            layout = self.classmates[architecture].architecture.layout
+            if sound(*fields.values()) and not exploded(layout, before, fields["w"]):
+                whole[node] = architecture, fields
+            elif node not in handed:
+                raise FloatingPointError("the lesson has made a model that is not finite, or has exploded")
+        return whole
+
     def learn(self, training: Callable[[], int]) -> int:
         """Train on what was heard; if that ruins the model, again from how it was before it heard anybody.
 
@@ -142,6 +162,11 @@ class Bearing:
             self.undo(before, error)
             return None
         return batches
+
+
+def exploded(layout: Layout, before: Tensor, after: Tensor) -> bool:
+    """Whether a tensor of a model has grown beyond all measure; also if it is not finite any more."""
+    return not bool((spreads(layout, after) <= FACTOR * measure(layout, before)).all())
 
 
 def spread(x: Tensor) -> float:

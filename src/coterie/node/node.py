@@ -266,7 +266,8 @@ class Node(Bearing):
         }
         data = self.school.classroom(self.trainer, self.row, self.number, self.notes, op.turn)
         try:
-            taught = self.school.teach(lesson, self.trainer, self.row, heard, data)
+            made = self.school.teach(lesson, self.trainer, self.row, heard, data)
+            taught = self.taught(made, {sender: message for sender, (_, message) in heard.items()})
         except Exception as error:
             self.bear([*heard], error)
             return {}
@@ -289,8 +290,6 @@ class Node(Bearing):
             answers: Tensor = architecture.module(self.job.samples.inputs(some))
         return finite(answers) and bool((labels >= 0).all()) and float(labels.sum()) < 1.01
 
-    classmates: dict[str, Trainer]
-    """The trainers of all architectures that the configuration allows, by signature."""
     school: Schoolhouse
     """Where the node gives its lessons and does its exercises."""
 

@@ -88,6 +88,8 @@ class Screen:
         for name, field in packet.message.fields.items():
             if tag in self.protocol.samples and self.limits.factor:
                 self._check_sample(name, field)
+            elif name in self.protocol.models:
+                self._check_size(name, spread(field), self._noted(name))
             elif exercised or name == "labels":
                 self._check_size(name, spread(field), self._common)
             elif name == "buffers":
@@ -132,6 +134,12 @@ class Screen:
         own = self._buffers.clamp(min=1.0) if alike else self._common
         squares = own * max(self.limits.factor, 1.0)  # which variances are
         self._check_size("buffers", spreads(layout, field), squares)
+
+    def _noted(self, name: str) -> Tensor:
+        """How large one's own model of this name is, unless it has been led too far; if there is none yet, any."""
+        known = self.node.notes.get(name)
+        own = self._others if known is None else torch.tensor(max(spread(known), FLOOR))
+        return own.minimum(self._most.amax())
 
     @functools.cached_property
     def _common(self) -> Tensor:

@@ -171,6 +171,8 @@ class Protocol(ABC):
     """Whether models are what their training has made of them, or what they are at the end of the round."""
     samples: ClassVar[tuple[str, ...]] = ()
     """Tags under which exercises send samples: a peer holds them to the range of its own."""
+    models: ClassVar[tuple[str, ...]] = ()
+    """Fields in which exercises send models that they note under these names: a peer holds them to its own."""
     tells_trained: ClassVar[bool] = False
     """Whether everyone, once trained, tells all its audience what the rule says: it may be on its way before others'.
     """

@@ -35,7 +35,7 @@ class FML(Wandering):
     meme: Model = cnn
     epochs: int = 1
 
-    local = False
+    local, models = False, (MEME,)
 
     def says(self, shape: Any, classes: int) -> dict[str, dict[str, int]]:
         """Memes, to the aggregator and back."""
