@@ -250,10 +250,10 @@ def opened(path: str | os.PathLike[str]) -> FileIO:
     return file
 
 
-def content(path: Path) -> bytes:
-    """All that is in a file, as it is."""
+def content(path: Path, most: int = -1) -> bytes:
+    """What is in a file as it is: all, or its first bytes."""
     with opened(path) as file:
-        return file.read()
+        return file.read(most)
 
 
 def read(path: Path) -> bytes:

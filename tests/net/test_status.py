@@ -135,6 +135,12 @@ def test_another_process_at_the_port_does_not_pass_for_the_peer(tmp_path: Path) 
     assert visiting(visit) is None
 
 
+def test_what_stands_where_it_is_to_be_announced_is_told_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(PeerError, match="move away what stands there"):
+        announce(tmp_path, 1)
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"port": "x", "pid": 1}', '{"port": 99999999, "pid": 1}', "\xff"])
 def test_a_damaged_announcement_is_nobody(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_bytes(text.encode("latin-1"))

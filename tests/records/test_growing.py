@@ -54,6 +54,14 @@ def test_what_is_behind_the_part_that_counts_is_overwritten(tmp_path: Path) -> N
     assert path.stat().st_size == again.length
 
 
+def test_what_is_behind_the_part_that_counts_is_not_even_read(tmp_path: Path) -> None:
+    table = GrowingTable(tmp_path / "x.rows")
+    table.add(frame(1.0))
+    length = written(table)
+    os.truncate(table.path, 1 << 40)  # more than there is memory for
+    assert_frame_equal(growing.read(table.path, length, TYPES), frame(1.0))
+
+
 def test_what_the_disk_refuses_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.rows"
     table = GrowingTable(path)

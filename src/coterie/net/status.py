@@ -202,7 +202,8 @@ def announce(folder: Path, port: int, host: str = "127.0.0.1") -> bool:
         return True
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
+            cure = "Give the peer a folder it may write to, and move away what stands there."
+            raise PeerError(f"cannot write {folder / FILE} ({error.strerror or error})", cure=cure) from None
         return False
     finally:
         making.unlink(missing_ok=True)

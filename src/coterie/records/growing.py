@@ -67,7 +67,7 @@ class Sifted:
 def sift(path: Path, length: int) -> Sifted:
     """The rows in the first `length` bytes of a file that may be damaged, cut short or gone."""
     with contextlib.suppress(OSError):
-        return _sifted(files.content(path)[:length] if length else b"", length)
+        return _sifted(files.content(path, length) if length else b"", length)
     return _sifted(b"", length)
 
 
