@@ -1,6 +1,7 @@
 """The doctor: what it finds between two peers, from both sides, and what it advises."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -97,6 +98,14 @@ def test_clocks_differ(pair: tuple[Home, Home], monkeypatch: pytest.MonkeyPatch)
     clock = found(*pair)["clock"]
     assert clock.state == "look"
     assert "120 minutes" in clock.text
+
+
+@pytest.mark.parametrize("clock", [math.inf, math.nan, 1e300, -1e18])
+def test_a_clock_that_cannot_be_is_told(clock: float, pair: tuple[Home, Home], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialling, "time", SimpleNamespace(time=lambda: clock, monotonic=time.monotonic))
+    said = found(*pair)["clock"]
+    assert said.state == "fail"
+    assert "a time that cannot be" in said.text
 
 
 def test_the_port_is_taken(pair: tuple[Home, Home]) -> None:

@@ -119,10 +119,9 @@ async def _neighbour(home: Home, card: Card, alive: bool) -> list[Finding]:
     except PeerError as error:
         return [*found, Finding(back, "look", str(error), "Ask again when it has the same version and is running.")]
     apart = answer.clock - (before + time.time()) / 2
-    if abs(apart) > APART + (time.time() - before):
-        now = datetime.fromtimestamp(answer.clock, UTC)
+    if not abs(apart) <= APART + (time.time() - before):
         state: Health = "look" if abs(apart) < SKEW.total_seconds() else "fail"
-        text = f"{card.name}'s says {now:%Y-%m-%d %H:%M} UTC, {abs(apart) / 60:.0f} minutes from ours"
+        text = f"{card.name}'s says {_moment(answer.clock)}, {abs(apart) / 60:.0f} minutes from ours"
         found.append(Finding("clock", state, text, "Set the one that is wrong; certificates bear a day."))
     word = WORDS.get(answer.trouble, WORDS["another"])
     if not answer.trouble:
@@ -131,6 +130,14 @@ async def _neighbour(home: Home, card: Card, alive: bool) -> list[Finding]:
         return [*found, Finding(back, "look", word)]
     told = "" if answer.address == home.address else f" (its card of us says so; ours says {home.address})"
     return [*found, Finding(back, "look", f"it does not reach {answer.address[:80]}{told}: {word}", _cure_here(home))]
+
+
+def _moment(clock: float) -> str:
+    """A time in words; a neighbour may say any."""
+    try:
+        return f"{datetime.fromtimestamp(clock, UTC):%Y-%m-%d %H:%M} UTC"
+    except (ValueError, OverflowError, OSError):
+        return "a time that cannot be"
 
 
 def _cure_there(card: Card, trouble: str) -> str:
