@@ -132,6 +132,8 @@ class Roster:
     """By what models are judged; the first also after the merge."""
     rounds: int = 1
     """How many there are in all."""
+    augment: tuple[Choice, ...] = ()
+    """How training samples vary, one after the other."""
 
     @property
     def nodes(self) -> int:

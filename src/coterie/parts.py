@@ -41,6 +41,7 @@ ROOMS = {
     "topologies": "who is whose neighbour",
     "partitions": "which node holds which samples",
     "datasets": "what is learnt",
+    "augmentations": "how training samples vary",
     "models": "what learns",
     "metrics": "how a model is judged",
     "engines": "where the nodes live",

@@ -51,6 +51,7 @@ METAVARS = {
     "evaluate": "ROUNDS",
     "methods": "NAMES",
     "metrics": "NAMES",
+    "augment": "NAMES",
     "data_dir": "FOLDER",
     "joins": "NODE:ROUND,…",
     "leaves": "NODE:ROUND,…",

@@ -21,6 +21,7 @@ from coterie.network.graph import Graph
 from coterie.network.mixing import Mixing, own_weights
 from coterie.network.rounds import Network, mean_gain, union
 from coterie.node.architecture import architectures, check_scores
+from coterie.node.varying import Varying
 from coterie.partitions import split
 from coterie.parts import Choice
 from coterie.randomness import generator
@@ -102,9 +103,11 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
         mixing=mixing(e),
         own=graphs.graph(1).loops,
         metrics=e.judges,
+        augment=e.varied,
         rounds=e.rounds,
     )
     notes = _check_models(roster, samples)
+    Varying(roster).check(samples)
     rule = roster.rule.make()
     size = len(samples.test_y)
     some = generator(seed, "test").choice(size, max(1, round(e.test_share * size)), replace=False)

@@ -141,6 +141,9 @@ class Configuration(BaseModel):
     protocol: given.Protocol = Field(default="neighbourhood", description="who trains, sends and merges when")
     merge_first: bool | None = Field(default=None, description="exchange and merge the untrained models before round 1")
     clamp: float | None = Field(default=None, gt=0, description="upper limit of a mini-batch's mean loss")
+    augment: Annotated[given.Augment | None, BeforeValidator(_listed)] = Field(
+        default=None, description="how training samples vary whenever they are trained on, one after the other"
+    )
     clip: float | None = Field(default=None, gt=0, description="greatest norm of a gradient")
     evaluate: Annotated[Literal["log"] | PositiveInt | tuple[NonNegativeInt, ...], BeforeValidator(_rounds)] = Field(
         default="log", description="rounds to evaluate: log, every k-th, or a list"
@@ -229,6 +232,7 @@ class Configuration(BaseModel):
         elif self.epochs is None and self.batches is None:
             update["epochs"] = 1
         update["metrics"] = _distinct(self.metrics)
+        update["augment"] = tuple(resolve("augment", a, "augmentations") for a in _listed(self.augment or ())) or None
         filled = self.model_copy(update=update)
         slots: dict[str, Any] = {s: resolve(s, getattr(filled, s)) for s in SLOTS if s != "model"}
         said = filled.model
@@ -289,12 +293,17 @@ class Method(Configuration):
     def shipped(self) -> Iterator[Choice]:
         """The parts that worker processes make for themselves."""
         yield from (self.choice(slot) for slot in ("rule", "protocol", "objective", "optimiser", "initialiser"))
-        yield from (*{model.name: model for model in self.models}.values(), *self.judges)
+        yield from (*{model.name: model for model in self.models}.values(), *self.judges, *self.varied)
 
     @property
     def judges(self) -> tuple[Choice, ...]:
         """The metrics by which models are judged."""
         return tuple(chosen("metrics", as_table(m)) for m in self.metrics)
+
+    @property
+    def varied(self) -> tuple[Choice, ...]:
+        """The augmentations of training samples."""
+        return tuple(chosen("augmentations", as_table(a)) for a in _listed(self.augment or ()))
 
     def _check(self) -> None:
         """Refuse settings that are sound by themselves and make no sense together."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     Optimiser = Slot | optimisers.Optimiser | type[optimisers.Optimiser] | type[optim.Optimizer]
     Protocol = Slot | protocols.Protocol | type[protocols.Protocol]
     Engine = Slot | Any
+    Augment = Slot | Callable[..., Any] | Sequence[Slot | Callable[..., Any]]
     Metric = Slot | type[metrics.Metric] | Callable[..., Tensor]
     Metrics = Sequence[Metric] | Mapping[str, Callable[..., Tensor]]
     Measures = Sequence[str]
@@ -49,5 +50,5 @@ if TYPE_CHECKING:
     Methods = dict[str, dict[str, Any]] | Any
 else:
     Dataset = Model = Topology = Partition = Rule = Objective = Initialiser = Optimiser = Protocol = Engine = Slot
-    Models, Metrics, Measures = list[Slot], tuple[Slot, ...], tuple[str, ...]
+    Models, Metrics, Augment, Measures = list[Slot], tuple[Slot, ...], tuple[Slot, ...], tuple[str, ...]
     Methods, Seeds = dict[str, dict[str, Any]], tuple[NonNegativeInt, ...]

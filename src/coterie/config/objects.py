@@ -29,6 +29,8 @@ def tables(settings: Mapping[str, Any]) -> dict[str, Any]:
             found[slot] = _several(room, found[slot]) if slot == "model" else table(room, found[slot])
     if "metrics" in found:
         found["metrics"] = _several("metrics", _by_name(found["metrics"]))
+    if found.get("augment") is not None:
+        found["augment"] = _several("augmentations", found["augment"])
     if isinstance(found.get("methods"), Mapping):
         found["methods"] = {
             name: tables(own) if isinstance(own, Mapping) else own for name, own in found["methods"].items()
@@ -141,7 +143,7 @@ def names(settings: Any) -> Iterator[tuple[str, str]]:
     for slot, value in settings.items() if isinstance(settings, Mapping) else ():
         if slot == "name":  # of the table itself
             continue
-        room = {**SLOTS, "metrics": "metrics", "lesson": "lessons"}.get(slot, "")
+        room = {**SLOTS, "metrics": "metrics", "augment": "augmentations", "lesson": "lessons"}.get(slot, "")
         for each in value if isinstance(value, list | tuple) else (value,):
             name = each.get("name") if isinstance(each, Mapping) else each
             if isinstance(name, str) and name.startswith(parts.OBJECT):

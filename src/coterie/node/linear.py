@@ -36,7 +36,7 @@ def by_hand(
     plain = isinstance(optimiser, SGD) and not (optimiser.prox or (optimiser.momentum and training.keep_optimiser))
     plain &= training.clamp is None and training.clip is None and training.patience is None
     one = getattr(architecture.module, "one", None) is True and isinstance(x, Tensor) and x.dtype == torch.float32
-    if not (one and plain) or shape is None or roster.device != "cpu":
+    if not (one and plain) or roster.augment or shape is None or roster.device != "cpu":
         return None
     assert isinstance(optimiser, SGD)
     assert isinstance(x, Tensor)

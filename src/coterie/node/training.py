@@ -21,6 +21,7 @@ from coterie.node.architecture import Architecture
 from coterie.node.evaluation import Caution, Curves
 from coterie.node.linear import by_hand
 from coterie.node.rows import Rows, pad
+from coterie.node.varying import Varying
 from coterie.protocols import Train
 from coterie.randomness import key
 
@@ -52,6 +53,7 @@ class Trainer(Rows):
         """The squared gradients of this round's training, summed up for a rule that asks for them, `[n, P]`."""
         self.curves: Curves | None = None
         """Where the loss after each epoch is noted, while somebody wants to know it."""
+        self._varying = Varying(roster)
         self._linear = by_hand(roster, samples, architecture, self.optimiser)
         self._buffers: dict[str, Tensor] = {}
         self._traced_for = (repr(roster.models[group]), repr(roster.objective), roster.training.clamp, samples.kind)
@@ -87,7 +89,7 @@ class Trainer(Rows):
             if self.roster.training.renew_optimiser and (behind + steps - 1) % per_epoch == 0:
                 slots, count = self._slots(row), 0
             where, noise = torch.as_tensor(batch), self._noise(node, round, steps, len(batch))
-            x, y = self.samples.inputs(where), self.samples.targets(where)
+            x, y = self._varying(self.samples.inputs(where), node, round, steps), self.samples.targets(where)
             try:
                 loss = (
                     wanted(self.architecture.look, x, y) if wanted else self.objective(module(x), y, me, *noise).mean()
@@ -187,9 +189,10 @@ class Trainer(Rows):
         self._look_all(rows, params, paces, 0)
         fixed = {"weights": layout.weights.to(params.device)} if self.optimiser.spares else {}
         for step, (live, index, share) in enumerate(self._padded(rows, steps, round, wanted), 1):
-            x, y = self.samples.inputs(index), self.samples.targets(index)
+            stacked = self.nodes[rows[: len(index)]]
+            x, y = self._varying(self.samples.inputs(index), stacked, round, step), self.samples.targets(index)
             share = share.to(y.device)
-            noise = self._noise(self.nodes[rows[: len(index)]], round, step, index.shape[1])
+            noise = self._noise(stacked, round, step, index.shape[1])
             now = {n: v[: len(index)] for n, v in views.items()}
             gradient = self._gradient(now, x, y, share, me, True, *noise)
             if (longest := self.roster.training.clip) is not None:

@@ -38,6 +38,8 @@ class Task:
         settings = self.experiment.model_dump(exclude={"engine", "data_dir", "keep_models"}, exclude_defaults=True)
         for slot in SLOTS.keys() & settings.keys():
             settings[slot] = [_unusual(slot, table) for table in _listed(settings[slot])]
+        if varied := settings.pop("augment", None):
+            settings["augment"] = [_unusual("augment", as_table(a), "augmentations") for a in varied]
         metrics = [_unusual("metrics", as_table(m), "metrics") for m in settings.pop("metrics", ())]
         named = [m["name"] if len(m) == 1 else m for m in metrics]
         if named and named != list(Configuration.model_fields["metrics"].default):
