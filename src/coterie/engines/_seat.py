@@ -17,7 +17,7 @@ from coterie.config.build import load_samples
 from coterie.config.configuration import Method
 from coterie.engines._dealing import GroupRows
 from coterie.engines._groups import Mode
-from coterie.engines._holdings import Holdings
+from coterie.engines._holdings import Block, Holdings
 from coterie.engines._matrices import Matrices
 from coterie.engines._moves import Made, Reference, Request, Run, columns_used, picked
 from coterie.engines._turning import Turned, turn
@@ -36,7 +36,7 @@ from coterie.job import Indices, Job, Samples
 from coterie.metrics import Occasion, Values
 from coterie.node.bundles import Bundle
 from coterie.node.distances import squared_distances
-from coterie.node.merging import Exchange, HeardBundle
+from coterie.node.merging import Exchange
 from coterie.node.snapshot import KeptRows, Snapshot, diverged
 from coterie.node.training import Turns
 from coterie.records.tensors import pieces, read_tensors
@@ -203,15 +203,19 @@ class Seat:
         for runs, arcs, _ in heard:
             own = np.concatenate([self.held.inside(run) for run in runs] or [np.empty(0, bool)])
             inside &= np.asarray(arcs @ (~own).astype(np.float32)).ravel() == 0
-        first = [self._part(g, exchange, heard, rows, some) for some in (np.flatnonzero(inside),) if len(some)]
-        later = np.flatnonzero(~inside)
-        if first and len(later):
-            self.held.protect([run.key for runs, _, _ in heard for run in runs])
-        for part in first:
-            self._merge(g, part)
+        sooner, later = np.flatnonzero(inside), np.flatnonzero(~inside)
+        apart: dict[int, Block] = {}
+        if len(sooner):
+            if len(later):
+                apart = self.held.apart(self._needed(heard, later), rows[sooner])
+            self._merge(g, self._part(g, exchange, heard, rows, sooner, {}))
         self.held.arrived()
         if len(later):
-            self._merge(g, self._part(g, exchange, heard, rows, later))
+            self._merge(g, self._part(g, exchange, heard, rows, later, apart))
+
+    def _needed(self, heard: list[tuple[list[Run], sp.csr_array, np.ndarray]], some: Indices) -> list[Run]:
+        """The messages that some rows heard."""
+        return [run for runs, arcs, _ in heard for run in picked(runs, columns_used(sp.csr_array(arcs[some])))]
 
     def _merge(self, g: int, exchange: Exchange) -> None:
         self.worker.merge(g, exchange)
@@ -224,8 +228,9 @@ class Seat:
         heard: list[tuple[list[Run], sp.csr_array, np.ndarray]],
         rows: Indices,
         some: Indices,
+        apart: dict[int, Block],
     ) -> Exchange:
-        """The exchange for some of its rows, with copies of what they heard and nothing else."""
+        """The exchange for some of its rows; `apart` has what they heard of rows that have changed meanwhile."""
         bundles = []
         for runs, arcs, sizes in heard:
             cut = sp.csr_array(arcs[some])
@@ -234,8 +239,7 @@ class Seat:
                 continue
             cut.indices = np.searchsorted(used, cut.indices).astype(cut.indices.dtype)
             cut = sp.csr_array((cut.data, cut.indices, cut.indptr), shape=(len(some), len(used)))
-            bundle = self.held.bundle(g, picked(runs, used), sizes[used], exchange.round)
-            bundles.append(HeardBundle(cut, bundle))
+            bundles.append(self.held.heard(g, picked(runs, used), cut, sizes[used], exchange.round, apart))
         own = None if exchange.own is None else exchange.own[some]
         voices = None if exchange.voices is None else exchange.voices[some]
         return Exchange(rows[some], tuple(bundles), exchange.round, own, voices)

@@ -70,7 +70,7 @@ def turn(
 def _swap(wire: Wire, out: Sequence[Tensor], shapes: Sequence[tuple[int, int]]) -> list[Tensor]:
     """Send each worker its part; gives everyone's for this one, one's own among them."""
     mine, others = wire.worker, [w for w in range(wire.count) if w != wire.worker]
-    coming = {w: wire.receive(w, shapes[w], out[mine].dtype) for w in others}
+    coming = {w: wire.receive(w, wire.room(*shapes[w], out[mine].dtype)) for w in others}
     for w in others:
         wire.send(w, out[w])
     return [out[w] if w == mine else coming[w].wait()[0].to(out[mine].device) for w in range(wire.count)]

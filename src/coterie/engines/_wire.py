@@ -78,9 +78,12 @@ class Wire:
         self.sent_bytes += kept.numel() * kept.element_size()
         self._going.append((work, kept))
 
-    def receive(self, peer: int, shape: tuple[int, int], dtype: torch.dtype) -> Coming:
+    def room(self, rows: int, width: int, dtype: torch.dtype) -> Tensor:
+        """Memory for tensors that are to come."""
+        return torch.empty(rows, width, dtype=dtype, pin_memory=self.device.type == "cuda")
+
+    def receive(self, peer: int, here: Tensor) -> Coming:
         """Begin to receive a tensor."""
-        here = torch.empty(shape, dtype=dtype, pin_memory=self.device.type == "cuda")
         if not here.numel():
             return Coming([here], [], self.patience)
         try:

@@ -188,9 +188,8 @@ class Worker:
         trainer.curves = None
         if "steps" in measures:
             self.gauges[g].after_training(rows)
-        sound = (
-            trainer.matrix[torch.as_tensor(rows)].sum(1).isfinite() if len(rows) else torch.ones(0, dtype=torch.bool)
-        )
+        sums = [trainer.matrix[row].sum() for row in rows.tolist()]  # row by row: all at once would be copied
+        sound = torch.stack(sums).isfinite() if sums else torch.ones(0, dtype=torch.bool)
         return TrainingReport(
             np.array(seconds), np.array(batches), sound.cpu().numpy(), curves.points if curves else {}
         )

@@ -36,9 +36,9 @@ def squared_distances(
     return near, all_
 
 
-def weighted(arcs: sp.csr_array, matrix: Tensor) -> Tensor:
-    """Σ_j a_ij w_j for each row of a sparse matrix, by column blocks."""
-    sparse, found = operand(arcs, matrix), matrix.new_empty(arcs.shape[0], matrix.shape[1])
+def weighted(arcs: sp.csr_array, matrix: Tensor, found: Tensor) -> Tensor:
+    """Σ_j a_ij w_j for each row of a sparse matrix, by column blocks, into `found`."""
+    sparse = operand(arcs, matrix)
     for columns in blocks(0, matrix.shape[1], len(matrix)):
         found[:, columns] = product(sparse, matrix[:, columns].contiguous())
     return found

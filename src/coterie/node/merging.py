@@ -12,7 +12,7 @@ from torch import Tensor
 
 from coterie.contract import Fields, Me, Message, Rule, State, Term
 from coterie.job import Indices
-from coterie.node.bundles import Bundle
+from coterie.node.bundles import Bundle, Scattered
 
 BLOCK_BYTES = 768 * 1024
 """A block of all rows and some columns should stay in a fast cache while it is multiplied."""
@@ -315,9 +315,9 @@ class Merger:
     def _sizes(self, bundle: Bundle) -> Tensor:
         return torch.from_numpy(bundle.sizes).to(self.params.device)
 
-    def tensor(self, field: Any) -> Tensor:
-        """A field of a message, whether it is at hand or named."""
-        if isinstance(field, Tensor):
+    def tensor(self, field: Any) -> Any:
+        """A field of a message, whether it is at hand or named, or lies about."""
+        if isinstance(field, Tensor | Scattered):
             return field
         if field == "params":
             return self.params
