@@ -246,7 +246,7 @@ class ByTorchrun(Launcher):
         time.sleep(1)
 
     def _tell(self, crew: int, what: Any) -> None:
-        self.store.set(f"coterie {crew}", base64.b64encode(pickle.dumps(what)).decode())
+        self.store.set(_place(crew), base64.b64encode(pickle.dumps(what)).decode())
 
 
 def follower() -> bool:
@@ -269,12 +269,17 @@ def follow() -> None:
     store, crew = _store(), 0
     while True:
         crew += 1
-        told = pickle.loads(base64.b64decode(store.get(f"coterie {crew}")))
+        told = pickle.loads(base64.b64decode(store.get(_place(crew))))
         if told is None:
             return
         ticket, settings = told
         with contextlib.suppress(ConnectionError, EOFError):
             serve(ticket, int(os.environ["RANK"]), settings)
+
+
+def _place(crew: int) -> str:
+    """Under which name a crew is told of: the store outlives processes, and what those before were told is over."""
+    return f"coterie {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')} {crew}"
 
 
 def _store() -> Any:
