@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 import torch
 
@@ -186,11 +187,23 @@ def test_ray_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_within_torchrun(tmp_path: Path) -> None:
-    """The same command in each of two processes: one run, whose records are those of the local engine."""
-    (tmp_path / "small.toml").write_text(small(engine={"name": "cluster", "mode": "loop"}, rounds=3).to_toml())
+    """The same command in two processes, one of which dies once: one run, and its records are the local engine's."""
+    (tmp_path / "mine.py").write_text(
+        "import os\nfrom dataclasses import dataclass\nfrom pathlib import Path\n"
+        "from coterie.rules.decavg import DecAvg\n\n\n@dataclass(frozen=True)\nclass Mortal(DecAvg):\n"
+        "    where: str = ''\n\n    def merge(self, me, params, state, inbox):\n        there = Path(self.where)\n"
+        "        if os.environ.get('RANK') == '1' and there.exists():\n            there.unlink()\n"
+        "            os.kill(os.getpid(), 9)\n        return super().merge(me, params, state, inbox)\n"
+    )
+    (tmp_path / "alive").touch()
+    rule = {"name": f"{tmp_path / 'mine.py'}:Mortal", "where": str(tmp_path / "alive")}
+    engine = {"name": "cluster", "mode": "loop"}
+    (tmp_path / "small.toml").write_text(small(engine=engine, rounds=3, rule=rule).to_toml())
     run = ["-m", "coterie", "run", str(tmp_path / "small.toml"), "--out", str(tmp_path / "x")]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    subprocess.run([*torchrun, *run], check=True, capture_output=True, timeout=300)
-    assert_close(records.load(tmp_path / "x"), small(rounds=3).run().records)
+    subprocess.run([*torchrun, "--max-restarts", "1", *run], check=True, capture_output=True, timeout=300)
+    assert not (tmp_path / "alive").exists()
+    wanted = small(rounds=3).run().records.with_columns(method=pl.lit("mortal"))
+    assert_close(records.load(tmp_path / "x"), wanted)
     (plan,) = records.environment(tmp_path / "x")["jobs"].values()
     assert plan["workers"] == 2
