@@ -134,6 +134,8 @@ class Roster:
     """How many there are in all."""
     augment: tuple[Choice, ...] = ()
     """How training samples vary, one after the other."""
+    confusion: bool = False
+    """Whether it is counted which classes are taken for which."""
 
     @property
     def nodes(self) -> int:
@@ -304,9 +306,13 @@ class Ledger:
         self.changed = np.ones(self.nodes, np.bool_)
 
     def judge(self, nodes: Indices, scores: Mapping[str, np.ndarray]) -> None:
-        """Write down how these nodes' models were judged: a column's name -> a number for each."""
+        """Write down how these nodes' models were judged: by column a number for each, by measure a table."""
         for name, values in scores.items():
-            self.latest[name][nodes] = values
+            if values.ndim == 1:
+                self.latest[name][nodes] = values
+                continue
+            for true, said in np.ndindex(*values.shape[1:]):
+                self.note(name, f"{true} as {said}", nodes, values[:, true, said])
 
     def expect(self, nodes: Indices) -> None:
         """Take what models are worth after a merge for what they were worth before it, until there is one."""

@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 
 from coterie import records
 from coterie.network.dynamics import simulate
-from coterie.node.measures import EPOCHS, KINDS, SPREADS, STEPS
+from coterie.node.measures import CONFUSION, EPOCHS, KINDS, SPREADS, STEPS
 from driving import LIGHT, job, narrow_blocks, own, session
 
 MIXED = [{"name": "mlp", "sizes": [8]}, {"name": "mlp", "sizes": [12]}]
@@ -74,7 +74,7 @@ def test_the_table(name: str) -> None:
     assert found["epoch"].is_not_null().equals(found["measure"] == EPOCHS[0])
     others = found.filter(pl.col("epoch").is_null())  # an epoch may last longer than a round
     at = {r: set(others.filter(pl.col("round") == r)["measure"]) for r in (0, 1, 3)}
-    assert at[0] == set(SPREADS[:2]) | network
+    assert at[0] == {*SPREADS[:2], CONFUSION} | network
     assert at[1] == at[3] == at[0] | set(STEPS[:3]) | cosine | told
     assert set(found.filter(pl.col("node").is_null())["measure"]) == network
     assert set(found.filter(pl.col("measure") == "train_step", pl.col("layer").is_null())["node"]) == set(range(6))

@@ -20,6 +20,7 @@ from coterie.app.cli import main
 from coterie.contract import Layout
 from coterie.errors import ConfigError, RunError
 from coterie.mail.pace import Timing
+from coterie.node.confusion import Confusion
 from coterie.node.measures import KINDS, Steps, layers, spread, tensor_means
 from coterie.peers import deployment
 from coterie.peers.checkpoint import kept_measures
@@ -82,6 +83,11 @@ def test_measures_are_named_in_many_ways() -> None:
         assert experiment.measures == ("spread", "steps")
         assert all(method.measures == ("spread", "steps") for method in experiment.resolved.values())
     assert small().measures == ()
+
+
+def test_confusions_of_more_classes_than_can_be_looked_at_are_refused() -> None:
+    with pytest.raises(ConfigError, match="at most 100 classes, got 101"):
+        Confusion().add(torch.zeros(1, 3, 101), torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 3))
 
 
 def test_unknown_measures_are_refused_with_the_nearest() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from coterie import records
 from coterie.errors import RunError
-from coterie.page.job import job_view, links_view, matrix, node_view
+from coterie.page.job import confusion, job_view, links_view, matrix, node_view
 from coterie.page.numbers import thinned
 from coterie.page.overview import job_id, overview
 from coterie.page.run import RunReader
@@ -69,6 +69,22 @@ def test_who_was_the_aggregator_and_where_cycles_begin(tmp_path: Path) -> None:
             for target, size in zip(told[round]["targets"], told[round]["bytes"], strict=True):
                 into[target] += size
             assert into.most_common(1)[0][0] == led
+
+
+def test_which_class_a_node_takes_for_which(tmp_path: Path) -> None:
+    """The counts are those of the test samples, and their diagonal is the accuracy."""
+    small(nodes=4, seeds=[0], methods=["decavg"], measures="confusion").run(tmp_path / "one")
+    known, key = reader(tmp_path / "one"), ("decavg", 0)
+    last = records.load(tmp_path / "one").filter(pl.col("round") == pl.col("round").max())
+    inlined = confusion(known, key)
+    for node in range(4):
+        told = node_view(known, key, node)["confusion"]
+        counts = np.array(told["counts"][node])
+        assert told["round"] == last["round"][0]
+        assert counts.shape == (10, 10)
+        accuracy = last.filter(pl.col("node") == node)["test_accuracy"][0]
+        assert np.trace(counts) / counts.sum() == pytest.approx(accuracy)
+        assert inlined["counts"][node] == counts.tolist()
 
 
 def test_a_job_shows_its_network_its_data_and_what_happened(run: Path) -> None:

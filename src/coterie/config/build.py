@@ -21,6 +21,7 @@ from coterie.network.graph import Graph
 from coterie.network.mixing import Mixing, own_weights
 from coterie.network.rounds import Network, mean_gain, union
 from coterie.node.architecture import architectures, check_scores
+from coterie.node.measures import CONFUSION
 from coterie.node.varying import Varying
 from coterie.partitions import split
 from coterie.parts import Choice
@@ -105,6 +106,7 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
         metrics=e.judges,
         augment=e.varied,
         rounds=e.rounds,
+        confusion=CONFUSION in e.measures,
     )
     notes = _check_models(roster, samples)
     Varying(roster).check(samples)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -86,6 +87,15 @@ def labelled(metric: Metric, outputs: Tensor, targets: Tensor, real: Tensor) -> 
     labels = targets.flatten(1)
     counts = real.view(*real.shape, *[1] * (targets.dim() - 2)).expand(targets.shape).flatten(1)
     return outputs.flatten(1, -2), labels.clamp(min=0), counts * (labels != IGNORED)
+
+
+def confused(metric: Metric, outputs: Tensor, targets: Tensor, real: Tensor) -> NDArray[np.int64]:
+    """How many samples of a batch are of a class and were taken for another, `[m, true, said]`."""
+    scores, labels, counts = labelled(metric, outputs, targets, real)
+    rows, _, classes = scores.shape
+    cell = (labels * classes + scores.argmax(-1)) + torch.arange(rows, device=labels.device)[:, None] * classes**2
+    hits = torch.bincount(cell.reshape(-1), counts.reshape(-1).double(), minlength=rows * classes**2)
+    return hits.long().cpu().numpy().reshape(rows, classes, classes)
 
 
 def per_number(metric: Metric, outputs: Tensor, targets: Tensor, apart: Callable[[Tensor, Tensor], Tensor]) -> Tensor:

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.errors import ConfigError
-from coterie.metrics import Metric, Values, labelled
+from coterie.metrics import Metric, Values, confused
 
 
 @dataclass
@@ -31,14 +30,11 @@ class F1(Metric):
 
     def add(self, outputs: Tensor, targets: Tensor, real: Tensor) -> None:
         """Count which classes were taken for which."""
-        scores, labels, counts = labelled(self, outputs, targets, real)
-        rows, _, classes = scores.shape
-        if self.average == "binary" and classes != 2:
+        found = confused(self, outputs, targets, real)
+        if self.average == "binary" and found.shape[-1] != 2:
             cure = "Leave average at macro."
-            raise ConfigError("metric f1 with average = binary", expected="2 classes", got=classes, cure=cure)
-        cell = (labels * classes + scores.argmax(-1)) + torch.arange(rows, device=labels.device)[:, None] * classes**2
-        hits = torch.bincount(cell.reshape(-1), counts.reshape(-1).double(), minlength=rows * classes**2)
-        self._confusion = self._confusion + hits.long().cpu().numpy().reshape(rows, classes, classes)
+            raise ConfigError("metric f1 with average = binary", expected="2 classes", got=found.shape[-1], cure=cure)
+        self._confusion = self._confusion + found
 
     def value(self) -> Values:
         """The mean of the classes' F1."""

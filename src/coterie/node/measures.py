@@ -15,13 +15,15 @@ from coterie.contract import Layout
 
 Values = NDArray[np.float64]
 
-KINDS = ("spread", "steps", "rule", "epochs")
+KINDS = ("spread", "steps", "rule", "epochs", "confusion")
 """What a run can be asked to measure."""
 SPREADS = ("sigma_ap", "sigma_ap_merged", "sigma_an")
 STEPS = ("train_step", "merge_step", "total_step", "step_cosine")
 """The measures of the first two kinds; those of the third are the rule's."""
 EPOCHS = ("epoch_loss",)
 """Those of the fourth: the validation loss after each epoch."""
+CONFUSION = "confusion"
+"""That of the fifth: how many test samples of a class were taken for another; in place of a layer stands `3 as 5`."""
 
 
 def layers(layout: Layout) -> list[str | None]:

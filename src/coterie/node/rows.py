@@ -16,6 +16,8 @@ from coterie.errors import ConfigError
 from coterie.job import Indices, Roster, Samples
 from coterie.metrics import OCCASIONS, Metric, Occasion, label, taken
 from coterie.node.architecture import Architecture
+from coterie.node.confusion import Confusion
+from coterie.node.measures import CONFUSION
 from coterie.objectives import draws
 from coterie.objectives.cross_entropy import cross_entropy
 from coterie.parts import Choice
@@ -40,6 +42,8 @@ class Rows:
         self.objective = roster.objective.make()
         self.draws = draws(self.objective)
         self.judges = {o: _judges(roster.metrics, o) for o in OCCASIONS}
+        if roster.confusion:
+            self.judges["test"][CONFUSION] = Confusion
         """By occasion, what makes each metric, under the name of its column."""
         self._me = roster.me(self.nodes, 0, architecture.layout)
 

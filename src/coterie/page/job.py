@@ -11,6 +11,7 @@ from coterie import records
 from coterie.errors import CoterieError, RunError
 from coterie.network import skew
 from coterie.network.graph import Graph
+from coterie.node.measures import CONFUSION
 from coterie.page.numbers import plain, short, thinned
 from coterie.page.overview import View
 from coterie.page.run import JobState, RunReader
@@ -65,7 +66,28 @@ def node_view(reader: RunReader, key: JobKey, node: int | None) -> View:
     own = reader.rows(key).sort("round")
     own = own if node is None else own.filter(pl.col("node") == node)
     columns = {c: plain(own[c]) for c in own.columns if c not in KEYS and own[c].count()}
-    return {"node": node, "round": own["round"].to_list(), "columns": columns}
+    return {
+        "node": node,
+        "round": own["round"].to_list(),
+        "columns": columns,
+        "confusion": confusion(reader, key, node),
+    }
+
+
+def confusion(reader: RunReader, key: JobKey, node: int | None = None) -> View:
+    """Which class each node (or one) takes for which, the last time that it was counted: a table by node, if it was."""
+    try:
+        counted = records.measures(reader.folder).filter(method=key[0], seed=key[1], measure=CONFUSION)
+    except CoterieError:
+        return {}
+    counted = counted if node is None else counted.filter(node=node)
+    counted = counted.filter(pl.col("round") == pl.col("round").max())
+    pairs = np.array([[int(name) for name in pair.split(" as ")] for pair in counted["layer"]])
+    if not len(pairs):
+        return {}
+    tables = np.zeros((int(counted["node"].cast(pl.Int64).max()) + 1, *(pairs.max(0) + 1)), np.int64)  # type: ignore[arg-type]
+    tables[counted["node"].to_numpy(), *pairs.T] = counted["value"].to_numpy()
+    return {"round": counted["round"][0], "counts": {n: tables[n].tolist() for n in counted["node"].unique().to_list()}}
 
 
 def links_view(reader: RunReader, key: JobKey, round: int) -> View:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from coterie import files
 from coterie.page import STATIC
-from coterie.page.job import job_view, links_view, matrix
+from coterie.page.job import confusion, job_view, links_view, matrix
 from coterie.page.overview import View, job_id, overview
 from coterie.page.run import RunReader
 from coterie.page.shown import Shown
@@ -118,6 +118,7 @@ def _jobs(readers: Sequence[RunReader]) -> dict[str, View]:
             "rounds": rounds,
             "columns": {column: each["values"] for column, each in columns.items()},
             "links": _kept(links, wide),
+            "confusion": confusion(reader, key) if room > 0 else {},
         }
     return found
 

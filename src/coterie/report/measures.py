@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from coterie.errors import RunError
-from coterie.node.measures import EPOCHS, SPREADS, STEPS
+from coterie.node.measures import CONFUSION, EPOCHS, SPREADS, STEPS
 from coterie.report.curves import FAINT, INK, LOOK, PALETTE, STILL, _label, save
 from coterie.report.statistics import complete, mean_ci, methods
 
@@ -80,7 +80,7 @@ def draw_steps(measures: pl.DataFrame, path: Path) -> Path:
 
 def draw_told(measures: pl.DataFrame, path: Path, names: tuple[str, ...] = ()) -> Path:
     """Draw what rules tell of themselves (all, or what is named), a line for each node of the first seed."""
-    told = measures.filter(~pl.col("measure").is_in([*SPREADS, *STEPS, *EPOCHS]))
+    told = measures.filter(~pl.col("measure").is_in([*SPREADS, *STEPS, *EPOCHS, CONFUSION]))
     chosen = _of(told, names or tuple(told["measure"].unique(maintain_order=True)))
     with mpl.rc_context(LOOK):
         keys = chosen.select("method", "measure").unique(maintain_order=True).rows()

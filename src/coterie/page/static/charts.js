@@ -1,5 +1,5 @@
 // Charts: lines with bands, boxes, bars, bubbles. Drawn by ECharts on a canvas; saved as PNG, SVG or CSV.
-import { colour, dash, h, humane, ink, number, save, shape } from "./dom.js";
+import { colour, dash, h, humane, ink, number, ramp, save, shape } from "./dom.js";
 
 const echarts = window.echarts;
 
@@ -202,6 +202,30 @@ export function bubbles(labels) {
         const room = Math.min(...api.size([1, 1])) * 0.62;
         const r = Math.max(Math.min(Math.max(room, 5), 16) * Math.sqrt(api.value(2) / most), 0.7);
         return { type: "circle", shape: { cx, cy, r }, style: { fill: colour(0), opacity: 0.75 } };
+      },
+    }],
+  };
+}
+
+// A table of counts, each row coloured by its shares; the first row is on top.
+export function cells(counts, { x, y }) {
+  const whole = counts.map((line) => line.reduce((a, b) => a + b, 0) || 1), last = counts.length - 1;
+  const data = counts.flatMap((line, i) => line.map((count, j) => [j, last - i, count, count / whole[i]]));
+  const wide = counts[0].length, few = wide <= 12;
+  const names = (count) => Array.from({ length: count }, (_, i) => String(i));
+  return {
+    ...base({ grid: { left: 46, right: 12, top: 8, bottom: 44 } }),
+    tooltip: { ...base().tooltip, formatter: ({ value }) => `${y} ${last - value[1]} ${x} ${value[0]}: ${value[2]} (${(100 * value[3]).toFixed(1)} %)` },
+    xAxis: axis(x, "category", { data: names(wide), nameGap: 26, splitLine: { show: false } }),
+    yAxis: axis(y, "category", { data: names(counts.length).toReversed(), nameGap: 28, splitLine: { show: false } }),
+    series: [{
+      type: "custom", data, dimensions: [x, y, "samples", "share"],
+      renderItem: (_, api) => {
+        const [cx, cy] = api.coord([api.value(0), api.value(1)]), [w, tall] = api.size([1, 1]), share = api.value(3);
+        const box = { type: "rect", shape: { x: cx - w / 2, y: cy - tall / 2, width: w - 1, height: tall - 1 }, style: { fill: ramp(share) } };
+        if (!few || !api.value(2)) return box;
+        const text = { type: "text", style: { text: String(api.value(2)), x: cx, y: cy, align: "center", verticalAlign: "middle", fontSize: 11, fill: share > 0.6 ? "#111" : "#fff" } };
+        return { type: "group", children: [box, text] };
       },
     }],
   };

@@ -1,6 +1,6 @@
 // One node: its curves, what it holds, whom it hears and with which weight.
 import { called, fill, h, number, select } from "./dom.js";
-import { bars, Chart, lines } from "./charts.js";
+import { bars, Chart, cells, lines } from "./charts.js";
 import { facts, table } from "./tables.js";
 
 export class NodePanel {
@@ -10,6 +10,7 @@ export class NodePanel {
     this.place = h("div", { class: "node" });
     this.curve = new Chart("node", 260);
     this.labels = new Chart("labels", 150);
+    this.confusion = new Chart("confusion", 300);
   }
 
   async show(job, view, node) {
@@ -18,6 +19,7 @@ export class NodePanel {
     const columns = Object.keys(this.known.columns);
     if (!columns.includes(this.column)) this.column = columns.includes("test_accuracy") ? "test_accuracy" : columns[0];
     const heard = this.#heard(), roles = this.#roles();
+    const told = this.known.confusion?.counts?.[node];
     fill(this.place,
       h("div", { class: "panelhead" }, h("h2", {}, view.names?.[node] ?? `Node ${node}`), h("span", { class: "room" }),
         columns.length ? select("show", columns.map((name) => [name, called(name)]), this.column, (name) => { this.column = name; this.#draw(); }) : null,
@@ -26,12 +28,14 @@ export class NodePanel {
       roles.map(([role, rounds]) => h("p", { class: "note" }, `${role} in ${rounds.length} round${rounds.length > 1 ? "s" : ""}: ${rounds.slice(-30).join(", ")}`)),
       this.curve.box,
       view.labels ? [h("h2", {}, "Its samples"), this.labels.box] : null,
+      told ? [h("h2", {}, `Which class it takes for which, round ${this.known.confusion.round}`), this.confusion.box] : null,
       h("h2", {}, `It hears ${heard.length}`),
       heard.length ? table({
         headers: ["neighbour", "link weight", "samples", "share of what it hears"],
         rows: heard.map(([who, weight, samples, share]) => [String(who), number(weight), number(samples), share === null ? "—" : `${(100 * share).toFixed(1)} %`]),
       }) : h("p", { class: "faint" }, "nobody"));
     if (view.labels) this.labels.draw(bars(view.labels[node].map((_, i) => i), view.labels[node], { x: "class", y: "samples" }));
+    if (told) this.confusion.draw(cells(told, { x: "taken for", y: "class" }));
     this.#draw();
   }
 

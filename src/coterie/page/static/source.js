@@ -46,9 +46,9 @@ class Inlined {
     return { rounds, values: columns[column] ?? rounds.map(() => []) };
   }
   async node(job, node) {
-    const { rounds, columns } = this.#job(job);
+    const { rounds, columns, confusion } = this.#job(job);
     const own = Object.entries(columns).map(([name, values]) => [name, values.map((line) => line[node] ?? null)]);
-    return { node, round: rounds, columns: Object.fromEntries(own) };
+    return { node, round: rounds, columns: Object.fromEntries(own), confusion };
   }
   async links(job, round) {
     const known = this.#job(job).links;
