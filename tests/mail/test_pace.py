@@ -140,6 +140,31 @@ class TestWhoIsWaitedFor:
             pace.begin(number, [1, 2, 3], NOW)
             assert pace.awaits(2) == again
 
+    def test_who_is_lost_is_waited_for_if_there_is_time_to_come_back(self) -> None:
+        pace = made(grace=10.0)
+        pace.neighbours[1].finished = True
+        for lost in (1, 2):
+            pace.lose(lost, NOW)
+        assert awaited(pace) == [2, 3]  # of who has finished there is nothing more to come
+        assert not pace.outlook([2], 1, 2, NOW, 30.0, NOW + 9).over
+        pace.let_go(NOW + 9)
+        assert awaited(pace) == [2, 3]
+        pace.let_go(NOW + 10)
+        assert awaited(pace) == [3]
+        assert pace.outlook([2], 1, 2, NOW, 30.0, NOW + 10) == Outlook(True)  # and it has missed nothing
+
+    def test_who_is_back_is_waited_for_as_ever(self) -> None:
+        pace = made(grace=10.0)
+        pace.lose(2, NOW)
+        pace.neighbours[2].alive = True
+        pace.let_go(NOW + 20)
+        assert awaited(pace) == [1, 2, 3]
+
+    def test_who_is_lost_and_no_time_is_given_is_not_waited_for(self) -> None:
+        pace = made()
+        pace.lose(2, NOW)
+        assert awaited(pace) == [1, 3]
+
     def test_who_only_says_so_has_chances_after_pauses_that_double(self) -> None:
         pace, chances = made(), []
         pace.neighbours[2].misses = MISSES

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import polars.testing
 import pytest
 
 from coterie.node.snapshot import Snapshot
@@ -49,3 +50,16 @@ def test_whoever_is_killed_the_walk_goes_on_with_the_newest_model(death: str, ag
     assert [k for n, k in enumerate(kept) if k["holds"] and n != victim and k["turn"] < newest] == []
     assert newest >= NODES + 1  # what was trained before the death is not lost
     assert max(k["epochs"] for k in kept) == SETTINGS["epochs"] * newest
+
+
+def test_who_is_back_in_time_has_its_turn_again_and_nothing_is_lost(tmp_path: Path) -> None:
+    """The first before anybody else has the model, and another that has trained: no link leads past either."""
+    given = {**SETTINGS, "topology": "ring", "rule": "handed", "engine": {"name": "peer", "deadline": 60.0}}
+    deaths = ["0 1 1", "2 2 8"]
+    mortal = {"name": f"{MORTAL}:Mortal", "aggregate": True, "deaths": deaths, "marks": str(tmp_path)}
+    judged = ["round", "node", "test_loss", "test_accuracy"]
+    found = Experiment(**given, protocol=mortal).run(tmp_path / "x").records.select(judged)
+    assert all((tmp_path / death).exists() for death in deaths)
+    memory = {**given, "engine": "memory", "protocol": {"name": "relay", "aggregate": True}}
+    undisturbed = Experiment(**memory).run(tmp_path / "y").records.select(judged)
+    pl.testing.assert_frame_equal(found.sort(judged[:2]), undisturbed.sort(judged[:2]), rel_tol=1e-5)

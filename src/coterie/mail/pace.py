@@ -30,6 +30,8 @@ class Timing:
     """What a model's weight is multiplied with for each round that it is behind (asynchronous mode)."""
     turns: int = 1
     """How many nodes work one after the other in a round: the last waits for all of them."""
+    grace: float = 0.0
+    """Seconds to wait for a neighbour that is lost: it may be started again, and what it was sent is sent once more."""
 
 
 @dataclass
@@ -51,6 +53,8 @@ class Neighbour:
     """Rounds from that chance to the next: doubled by each, since who only says so would hold up every round."""
     sound: bool | None = None
     """Whether the last that came from it could be used; None while nothing came. Rubbish is not waited for."""
+    back_by: float | None = None
+    """Until when one that is lost is waited for; None if it is there, or not waited for."""
 
     @property
     def hopeful(self) -> bool:
@@ -244,6 +248,19 @@ class Pace:
 
     # Before a round: letting others catch up.
 
+    def lose(self, sender: int, now: float) -> None:
+        """Note that a neighbour is lost before its end, which may be for a moment."""
+        neighbour = self.neighbours[sender]
+        neighbour.alive = False
+        if self.timing.grace and not neighbour.finished and neighbour.sound is not False:
+            neighbour.back_by = now + self.timing.grace
+
+    def let_go(self, now: float) -> None:
+        """Wait no longer for those who were lost and have not come back in time."""
+        for neighbour in self.neighbours.values():
+            if neighbour.alive or (neighbour.back_by is not None and neighbour.back_by <= now):
+                neighbour.back_by = None
+
     def behind(self, round: int, sits: bool = False, patient: bool = False) -> list[int]:
         """Neighbours that this peer lets catch up before it begins a round.
 
@@ -312,7 +329,8 @@ class Pace:
     def _can_come(self, sender: int) -> bool:
         n = self.neighbours[sender]
         kept = n.round <= self.round + AHEAD  # who is further has gone on without me, and keeps nothing of my round
-        return n.hopeful and n.first <= self.round and kept and not (n.finished and n.round < self.round)
+        there = n.hopeful or n.back_by is not None
+        return there and n.first <= self.round and kept and not (n.finished and n.round < self.round)
 
     def _keeps_pace(self, sender: int) -> bool:
         return self._can_come(sender) and self.neighbours[sender].misses < MISSES

@@ -173,6 +173,8 @@ class Contacts:
             level = logging.INFO if known.finished or self.finished else logging.WARNING
             self._tell(level, "neighbour is gone", link.card.name)
         changed = alive != known.alive
+        if changed and not alive:
+            self.pace.lose(link.number, time.monotonic())
         link.status.alive = known.alive = alive
         self.intake.changed.set()
         if changed:
@@ -190,6 +192,7 @@ class Contacts:
         for call in list(link.calls):
             call.cancel()
         self.alive(link, False)
+        self.pace.neighbours[link.number].back_by = None
 
     def trouble(self, link: Link, text: str) -> None:
         """Something went wrong with a neighbour; what goes on going wrong is logged once."""

@@ -87,6 +87,7 @@ class Mailroom:
         start, deadline = time.monotonic(), math.inf if patient else self.pace.deadline
         while (behind := self.pace.behind(round, sits, patient)) and time.monotonic() < start + deadline:
             await self.news()
+            self.pace.let_go(time.monotonic())
         self._miss(behind)
         self.pace.go_on(behind, start, time.monotonic())
 
@@ -135,6 +136,7 @@ class Mailroom:
         """What came from these senders: when all who can be waited for have been heard, or the deadline has passed."""
         box, start, deadline = self.mailbox.box(self.pace.round, tag), time.monotonic(), self.pace.deadline
         while True:
+            self.pace.let_go(time.monotonic())
             missing = box.missing(senders)
             outlook = self.pace.outlook(missing, box.models, len(senders), start, deadline, time.monotonic())
             if outlook.over:

@@ -112,7 +112,9 @@ class PeerRuntime:
         self.node.work = self._work  # type: ignore[method-assign]
         self.node.pool = BufferPool(SUMS)
         turns = config.job.protocol.in_turn(config.job.roster.nodes)
-        self.pace = Pace(config.numbers.values(), replace(config.timing, turns=turns), rounds)
+        # A walk goes past who is gone once it has had the time of a turn to come back; others need not stand still.
+        timing = replace(config.timing, turns=turns, grace=config.timing.deadline if turns > 1 else 0.0)
+        self.pace = Pace(config.numbers.values(), timing, rounds)
         self.pace.present = lambda neighbour, round: bool(config.job.members(round)[neighbour])
         self.mailroom = self._mailroom()
         codes = {code(t): signature for signature, t in self.node.classmates.items()}
