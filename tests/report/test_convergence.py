@@ -65,6 +65,12 @@ class TestRule:
         assert convergence_epoch(curve, 100, Flatness(patience=3)) == 5
         assert convergence_epoch(curve, 100, Flatness(patience=4)) is None
 
+    def test_a_slope_may_be_measured_by_the_loss_itself(self) -> None:
+        halving = 0.5 ** np.arange(60.0)  # it halves for ever: what it falls by is half of what it is
+        assert convergence_epoch(halving, 100, Flatness(factor=60, relative=True)) is not None
+        assert convergence_epoch(halving, 100, Flatness(factor=40, relative=True)) is None
+        assert convergence_epoch(halving, 100, Flatness(factor=0.4)) is not None
+
     def test_never(self) -> None:
         assert convergence_epoch(np.linspace(1, 0, 51), 50) is None
         assert convergence_epoch([1.0, 0.5], 2) is None

@@ -20,6 +20,7 @@ def convergence(
     window: Annotated[int, Parameter(help="epochs of which the mean loss is taken")] = 5,
     patience: Annotated[int, Parameter(help="epochs in a row that must be flat")] = 5,
     guard: Annotated[float, Parameter(help="share of the starting loss that it must have fallen below")] = 0.9,
+    relative: Annotated[bool, Parameter(help="measure slopes by the loss itself, not by the starting one")] = False,
 ) -> int:
     """Tell at which epoch the validation loss of each client, or in each round, has become flat.
 
@@ -30,7 +31,7 @@ def convergence(
     from coterie.report.convergence import Flatness, convergence_sheets
     from coterie.report.convergence import convergence as found
 
-    rule = Flatness(factor, window, patience, guard)
+    rule = Flatness(factor, window, patience, guard, relative)
     measures = measures_of([folder, *more])
     if measures is None:
         cure = "Run it with --measures epochs."

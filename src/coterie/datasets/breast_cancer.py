@@ -1,25 +1,43 @@
+from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
 
 from coterie.datasets import Dataset
 from coterie.datasets._arrays import floats, labels
 from coterie.datasets._split import stratified
 
+Floats = NDArray[np.float64]
+Scaling = Literal["standard", "range", "robust", "length", "none"]
+SCALINGS: dict[Scaling, Callable[[Floats], tuple[Floats, Floats]]] = {
+    "standard": lambda x: (x.mean(0), x.std(0)),
+    "range": lambda x: (x.min(0), np.ptp(x, 0)),
+    "robust": lambda x: (np.median(x, 0), np.subtract(*np.percentile(x, (75, 25), 0))),
+}
+"""What is taken off each measurement of the training part, and what it is divided by."""
 
-def breast_cancer(folder: Path | None = None, *, test_share: float = 0.2) -> Dataset:
+
+def breast_cancer(folder: Path | None = None, *, test_share: float = 0.2, scaling: Scaling = "standard") -> Dataset:
     """569 tumours by 30 measurements, malignant (0) or benign (1), that come with scikit-learn: no download.
 
-    Each measurement is standardised by its mean and standard deviation in the training part. The test part is drawn
-    once for all, the same share of both classes, whatever the seed of the experiment.
+    Each measurement is scaled as the training part says: `standard` by mean and standard deviation, `range` to lie
+    between 0 and 1, `robust` by median and quartiles; `length` divides each sample by its own length instead, and
+    `none` leaves all as it is. The test part is drawn once for all, the same share of both classes, whatever the seed
+    of the experiment.
 
     Reference: Wolberg et al., Breast Cancer Wisconsin (Diagnostic), UCI Machine Learning Repository, 1995
     """
     loaded = load_breast_cancer()
-    y = loaded.target.astype(np.int64)
+    x, y = loaded.data, loaded.target.astype(np.int64)
     train, test = stratified(y, test_share, "breast_cancer")
-    x = (loaded.data - loaded.data[train].mean(0)) / loaded.data[train].std(0)
+    if scaling in SCALINGS:
+        least, width = SCALINGS[scaling](x[train])
+        x = (x - least) / width
+    elif scaling == "length":
+        x = x / np.linalg.norm(x, axis=1, keepdims=True)
     name = "breast_cancer"
     return Dataset(
         name, floats(name, x[train]), labels(name, y[train]), floats(name, x[test]), labels(name, y[test]), 2

@@ -29,6 +29,8 @@ class Flatness:
         |m(e + 1) − m(e)| < factor / E · loss(0) and m(e) < guard · loss(0) at `patience` epochs e in a row,
         m(e) the mean over the `window` epochs that end with e
 
+    With `relative` the slope is measured by m(e) itself instead of the starting loss.
+
     The rule that reproduces the tables for equal data of Jiang et al., Performance Analysis of Decentralized Federated
     Learning Deployments, 2025, who do not say theirs.
     """
@@ -37,6 +39,7 @@ class Flatness:
     window: int = 5
     patience: int = 5
     guard: float = 0.9
+    relative: bool = False
 
     def __post_init__(self) -> None:
         if not (self.factor > 0 and self.guard > 0 and self.window >= 1 and self.patience >= 1):
@@ -53,7 +56,8 @@ def flat_epochs(losses: ArrayLike, total: int, flatness: Flatness | None = None)
     if len(curve) <= rule.window:
         return found
     means = np.convolve(curve, np.full(rule.window, 1 / rule.window), "valid")  # means[i] ends with i + window − 1
-    calm = (np.abs(np.diff(means)) < rule.factor / total * curve[0]) & (means[:-1] < rule.guard * curve[0])
+    scale = means[:-1] if rule.relative else curve[0]
+    calm = (np.abs(np.diff(means)) < rule.factor / total * scale) & (means[:-1] < rule.guard * curve[0])
     edges = np.flatnonzero(np.diff(np.concatenate([[False], calm, [False]]).astype(np.int8)))
     for first, last in edges.reshape(-1, 2).tolist():
         if last - first >= rule.patience:

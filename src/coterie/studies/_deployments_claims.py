@@ -42,7 +42,8 @@ def claims(found: Results, known: Mapping[str, ModelFamily]) -> list[Shown]:
     judged: list[Judged] = []
     for name, family in known.items():
         told = _Told(found, name, family)
-        judged += [*_converges(told), *_matches(told), *_slowed(told), *_lowered(told), *_oscillates(told)]
+        judged += [*_converges(told), *_matches(told), *_slowed(told), *_prevented(told)]
+        judged += [*_lowered(told), *_oscillates(told)]
         judged += [*_strategies(told), *_concurrent(told), *_prompted(told)]
     texts = dict.fromkeys(j.text for j in judged)
     brief = [
@@ -85,6 +86,12 @@ class _Told(NamedTuple):
         first = epochs.group_by("seed").agg(pl.col("epoch").min().fill_null(self.family.budget))
         return {seed: float(epoch) for seed, epoch in first.sort("seed").iter_rows()}
 
+    def unconverged(self, method: str, split: str) -> dict[int, float]:
+        """Of clients, or of rounds of a star and a mesh, the share that never converges, by seed."""
+        epochs = convergence(self.measured(method, split), None, self.family.flatness)
+        shares = epochs.group_by("seed").agg(pl.col("epoch").is_null().mean())
+        return dict(shares.sort("seed").iter_rows())
+
 
 def _paired(text: str, where: str, one: BySeed, other: BySeed) -> Judged:
     differences = [one[seed] - other[seed] for seed in one if seed in other]
@@ -118,6 +125,14 @@ def _slowed(told: _Told) -> Iterable[Judged]:
         for split in list(told.family.splits)[1:]:
             one, other = told.converged(method, split), told.converged(method, IID)
             yield _paired("skew slows convergence, in epochs", told.where(method, split), one, other)
+
+
+def _prevented(told: _Told) -> Iterable[Judged]:
+    """Fewer clients, or rounds, converge at all."""
+    for method in DEPLOYMENTS:
+        for split in list(told.family.splits)[1:]:
+            one, other = told.unconverged(method, split), told.unconverged(method, IID)
+            yield _paired("skew prevents convergence, share of NC", told.where(method, split), one, other)
 
 
 def _lowered(told: _Told) -> Iterable[Judged]:

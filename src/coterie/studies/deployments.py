@@ -20,6 +20,7 @@ from coterie.runs.exhibits import Exhibit, Results, Scale, Shown
 from coterie.runs.theory import theory
 from coterie.studies._deployments_claims import claims, scores
 from coterie.studies._deployments_runs import BASELINE, DEPLOYMENTS, IID, RELAYS, ModelFamily, families
+from coterie.studies._deployments_tried import tried
 
 NUMBERS: dict[str, Any] = tomllib.loads((Path(__file__).parent / "_deployments.toml").read_text("utf-8"))
 MISPRINT = "*: misprinted in the paper, or out of the client's turn."
@@ -51,6 +52,9 @@ def deployments(scale: Scale) -> dict[str, Exhibit]:
         made[f"figure {name}"] = _losses(family, name, runs[name])
         if family.levels:
             made[f"table {name}"] = _levels(family, runs[name])
+    for name in ("svm", "logistic"):
+        told = {split: NUMBERS["score"][split][name] for split in CONVERGED}
+        made[f"table tried-{name}"] = tried(known[name], NUMBERS["convergence"][name], told)
     made["table cost"] = _costs(known)
     made["table bounds"] = _bounds({name: known[name] for name in ("svm", "logistic")})
     every = {f"{name}: {split}": e for name, splits in runs.items() for split, e in splits.items()}
