@@ -1,6 +1,7 @@
-"""What deployments cost: a relay against a bare loop, and the memory of nodes whose models are mostly frozen.
+"""What deployments cost: a relay against a bare loop, memory where models are mostly frozen, and the study's linear
+families at the paper's size.
 
-`python benchmarks/deployments.py` prints both tables.
+`python benchmarks/deployments.py` prints all three tables, `--only relays,memory,study` some of them.
 """
 
 import argparse
@@ -22,9 +23,11 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).parent))
 from _memory import proportional_bytes
 from _setup import Case, job
+from coterie.config.build import build, load_samples
+from coterie.config.configuration import Method
 from coterie.engines.local import Local
 from coterie.job import Job, Samples
-from coterie.parts import Choice
+from coterie.parts import Choice, find
 from coterie.protocols import Train
 
 RELAYS = {
@@ -117,24 +120,55 @@ def memory() -> Iterator[list[str]]:
         yield [str(nodes), f"{whole / frozen:.2f}", f"{nodes * trained / frozen:.2f}", str(nodes)]
 
 
+def study() -> Iterator[list[str]]:
+    """Six deployments on all splits at the paper's size: processor time of one seed, and time of ten on two cores."""
+    whole, exhibits = 0.0, find("studies", "deployments").make()("paper")
+    for name in ("svm", "logistic"):
+        spent = sum(_spent(one) for run in exhibits[f"table {name}"].runs.values() for one in run.resolved.values())
+        whole += spent
+        yield [name, f"{spent:.0f}", f"{10 * spent / 2 / 60:.1f}", ""]
+    yield ["both", f"{whole:.0f}", f"{10 * whole / 2 / 60:.1f}", "10"]
+
+
+def _spent(one: Method) -> float:
+    """Seconds of processor time of a run, evaluation and losses by epoch included."""
+    ours, start = Local(workers=1).open(), time.process_time()
+    ours.begin(build(one, load_samples(one), one.seeds[0]))
+    for number in range(1, one.rounds + 1):
+        ours.round(number, True)
+    ours.close()
+    return time.process_time() - start
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--held", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--only", default="relays,memory,study", help="tables, parted by commas")
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.held:
         held(given.held)
         return
     tables = {
-        "A round of a relay of five / a bare loop, processor time": (["model", "ratio", "range", "goal"], relays()),
-        "Memory of DistilBERT with adapters / its frozen weights": (
+        "relays": (
+            "A round of a relay of five / a bare loop, processor time",
+            ["model", "ratio", "range", "goal"],
+            relays,
+        ),
+        "memory": (
+            "Memory of DistilBERT with adapters / its frozen weights",
             ["nodes", "held", "of it trained rows", "if each had its own"],
-            memory(),
+            memory,
+        ),
+        "study": (
+            "Six deployments at the paper's size, IID and levels 1 to 3",
+            ["model", "processor seconds of a seed", "minutes of ten seeds on two cores", "goal"],
+            study,
         ),
     }
-    for title, (columns, rows) in tables.items():
+    for title, columns, rows in (tables[name] for name in given.only.split(",")):
         table = Table(*columns, title=title)
-        for row in rows:
+        for row in rows():
             table.add_row(*row)
         Console().print(table)
 

@@ -46,7 +46,7 @@ def alike(**settings: Any) -> Job:
 
 
 @pytest.mark.parametrize("nodes", [3, 5])
-@pytest.mark.parametrize("engine", ["loop", "stack", "workers"])
+@pytest.mark.parametrize("engine", ["loop", "stack", "workers", "cluster"])
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
 def test_same_numbers(deployment: str, engine: str, nodes: int) -> None:
     settings = {"rule": "handed", **EPOCHS, "nodes": nodes, "momentum": 0.0, **DEPLOYMENTS[deployment]}

@@ -11,8 +11,8 @@ from coterie.datasets._arrays import floats, labels
 from coterie.datasets._split import stratified
 
 Floats = NDArray[np.float64]
-Scaling = Literal["standard", "range", "robust", "length", "none"]
-SCALINGS: dict[Scaling, Callable[[Floats], tuple[Floats, Floats]]] = {
+Rescaling = Literal["standard", "range", "robust", "length", "none"]
+SCALINGS: dict[Rescaling, Callable[[Floats], tuple[Floats, Floats]]] = {
     "standard": lambda x: (x.mean(0), x.std(0)),
     "range": lambda x: (x.min(0), np.ptp(x, 0)),
     "robust": lambda x: (np.median(x, 0), np.subtract(*np.percentile(x, (75, 25), 0))),
@@ -20,7 +20,7 @@ SCALINGS: dict[Scaling, Callable[[Floats], tuple[Floats, Floats]]] = {
 """What is taken off each measurement of the training part, and what it is divided by."""
 
 
-def breast_cancer(folder: Path | None = None, *, test_share: float = 0.2, scaling: Scaling = "standard") -> Dataset:
+def breast_cancer(folder: Path | None = None, *, test_share: float = 0.2, scaling: Rescaling = "standard") -> Dataset:
     """569 tumours by 30 measurements, malignant (0) or benign (1), that come with scikit-learn: no download.
 
     Each measurement is scaled as the training part says: `standard` by mean and standard deviation, `range` to lie

@@ -34,11 +34,11 @@ RULES = {
 NEAR = 0.1
 """Of the budget: epochs that are not further apart agree."""
 SEEDS = 3
-Cells = Mapping[str, Sequence[str]]
+PaperEpochs = Mapping[str, Sequence[str]]
 """The paper's epochs by deployment, a star at those that are misprinted."""
 
 
-def tried(family: ModelFamily, beside: Mapping[str, Cells], scored: Mapping[str, Sequence[str]]) -> Exhibit:
+def tried(family: ModelFamily, beside: Mapping[str, PaperEpochs], scored: Mapping[str, Sequence[str]]) -> Exhibit:
     """Agreement with the paper's tables of a linear family, IID and level 2, by rule and scaling."""
     dealt, seeds = (IID, "level2"), tuple(family.settings["seeds"][:SEEDS])
     data: dict[str, Any] = dict(family.settings["dataset"])
@@ -76,7 +76,7 @@ _WHEN = (
 )
 
 
-def _agreeing(measures: pl.DataFrame, rule: Flatness, family: ModelFamily, beside: Cells) -> int:
+def _agreeing(measures: pl.DataFrame, rule: Flatness, family: ModelFamily, beside: PaperEpochs) -> int:
     """In how many cells the median over seeds is the paper's."""
     middle = (
         convergence(measures, "client", rule)
