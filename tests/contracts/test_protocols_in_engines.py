@@ -242,6 +242,19 @@ class TestAggregator:
         model = 4 * server.models[0].numel()
         np.testing.assert_array_equal(server.ledger["sent_bytes"], 3 * model * np.array([5, 1, 1, 1, 1, 1]))
 
+    @pytest.mark.parametrize("engine", ["loop", "workers", "cluster", "memory"])
+    def test_a_hub_that_does_not_train_leaves_its_own_model_aside(self, engine: str) -> None:
+        """One leaf is a proxy, too, and one is idle: all but that one have the average of the three who trained."""
+        settings = {"topology": "star", "initialiser": "common"}
+        alone = drive(engine, rounds=1, **{**settings, "protocol": "neighbourhood", "rule": "isolation"})
+        found = drive(engine, rounds=1, **settings, protocol={"name": "aggregator", "roles": ["ptttpi"]})
+        sizes = {node: float(len(alone.job.roster.train[node])) for node in (1, 2, 3)}
+        mean = sum(size * alone.models[node] for node, size in sizes.items()) / sum(sizes.values())
+        for node in range(5):
+            torch.testing.assert_close(found.models[node], mean, rtol=1e-4, atol=1e-5)
+        assert not torch.allclose(found.models[5], mean)
+        np.testing.assert_array_equal(found.ledger["batches"] > 0, [False, True, True, True, False, False])
+
     @pytest.mark.parametrize("engine", ["loop", "memory"])
     def test_deputies_cost_nothing_while_the_hub_is_there(self, engine: str) -> None:
         settings = {"topology": "complete", "initialiser": "common"}

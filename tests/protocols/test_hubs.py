@@ -1,5 +1,7 @@
 """A hub that dies at any moment: in the same round another takes its place, as far as there are links."""
 
+from typing import Any
+
 import pytest
 
 from coterie.errors import ConfigError
@@ -123,3 +125,49 @@ def test_there_is_a_hub_in_every_round() -> None:
         Aggregator(hub=(0, 5)).fits(5)
     with pytest.raises(ConfigError, match="no hub by round"):
         Aggregator(hub=(0, 1)).out_of_step()
+
+
+@pytest.mark.parametrize("graph", [COMPLETE, STAR])
+@pytest.mark.parametrize(
+    ("given", "trained"),
+    [
+        ({"proxy": (0,)}, [{1, 2, 3, 4}] * 2),
+        ({"proxy": (0, 3), "merge_first": True}, [{1, 2, 4}] * 2),
+        ({"idle": (2,)}, [{0, 1, 3, 4}] * 2),
+        ({"roles": ("ptttt", "titpt")}, [{1, 2, 3, 4}, {0, 2, 4}]),
+    ],
+)
+def test_everyone_does_what_is_its_role(graph: Graph, given: dict[str, Any], trained: list[set[int]]) -> None:
+    settings = dict(given)
+    merge_first = bool(settings.pop("merge_first", False))
+    found = World(graph, Aggregator(**settings), merge_first=merge_first)
+    for expected in trained:
+        found.step()
+        assert found.trained == expected
+        assert found.vain == set()
+        assert [*found.led[-1]] == [0]
+        ((only,),) = [found.protocol.trainers(graph, found.round)]
+        assert {*only} == expected
+
+
+def test_a_proxy_in_place_of_the_hub_leads_the_others() -> None:
+    found = World(COMPLETE, Aggregator(proxy=(1,)))
+    found.step(crashes={0: (0, 0)})
+    assert [*found.led[-1]] == [1]
+    assert found.trained == {2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"idle": (0,)}, "a node that takes part, got node 0"),
+        ({"hub": (0, 1), "roles": ("ttttt", "titti")}, "got node 1, which is idle in round 2"),
+        ({"roles": ("ptpp",)}, "words of 5 letters"),
+        ({"proxy": (0, 1, 2, 3, 4)}, "protocol aggregator: no node trains"),
+        ({"roles": ("ttttt", "ppppp")}, "no node trains in round 2"),
+        ({"proxy": (7,)}, "nodes 0 to 4, got 7"),
+    ],
+)
+def test_roles_that_do_not_fit_are_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Aggregator(**given).fits(NODES)

@@ -8,6 +8,7 @@ from coterie.errors import ConfigError
 from coterie.network.graph import Graph
 from coterie.protocols import Place, Protocol, Round
 from coterie.protocols._paths import broken, found, tour
+from coterie.protocols._roles import check_roles, check_trainers, check_words, letters
 from coterie.protocols._walking import MODELS, TELLS, WalkState, come_home, go_home, hand_on, remark, take, turn, wander
 
 
@@ -55,17 +56,13 @@ class Relay(Protocol):
             raise ValueError(f"names has a peer twice: {', '.join(self.names)}")
         if self.names and (self.path or self.idle):
             raise ValueError("names are the path and leave out who is idle: give neither path nor idle beside them")
-        for name, nodes in (("path", self.path), ("proxy", self.proxy), ("idle", self.idle)):
-            if len({*nodes}) < len(nodes):
-                raise ValueError(f"{name} names a node twice: {', '.join(map(str, nodes))}")
+        if len({*self.path}) < len(self.path):
+            raise ValueError(f"path names a node twice: {', '.join(map(str, self.path))}")
+        check_roles(self.roles, self.proxy, self.idle)
         if both := {*self.idle} & {*self.path, *self.proxy}:
             raise ValueError(f"node {min(both)} is idle and yet on the path or a proxy: take it out of one of them")
         if self.through and (self.path or self.names or self.skips):
             raise ValueError("through looks for the walk itself: give neither path nor names nor skips beside it")
-        if self.roles and (self.proxy or self.idle):
-            raise ValueError("roles say who is a proxy or idle: give neither proxy nor idle beside them")
-        if wrong := [word for word in self.roles if not word or {*word} - {*"tpi"}]:
-            raise ValueError(f"roles are words of t (trains), p (passes on) and i (idle), not {wrong[0]!r}")
 
     @property
     def local(self) -> bool:
@@ -101,10 +98,7 @@ class Relay(Protocol):
     def _roles(self, nodes: int, round: int) -> dict[int, str]:
         """Everyone's letter in a round: t, p or i."""
         everyone = self.path or range(len(self.names) or nodes)
-        if self.roles:
-            return dict(zip(everyone, self.roles[(round - 1) % len(self.roles)], strict=True))
-        fixed = dict.fromkeys(self.proxy, "p") | dict.fromkeys(self.idle, "i")
-        return {node: fixed.get(node, "t") for node in everyone}
+        return letters(self.roles, self.proxy, self.idle, everyone, round)
 
     @property
     def _rounds(self) -> range:
@@ -132,13 +126,8 @@ class Relay(Protocol):
                 cure = "Nodes are counted from 0."
                 raise ConfigError(f"protocol.{name}", expected=f"nodes 0 to {nodes - 1}", got=wrong[0], cure=cure)
         count = len(self.path or self.names) or nodes
-        if odd := [word for word in self.roles if len(word) != count]:
-            cure = "Give a letter to each node: t trains, p passes models on, i is idle."
-            raise ConfigError("protocol.roles", expected=f"words of {count} letters", got=odd[0], cure=cure)
-        if lazy := [round for round in self._rounds if "t" not in self._roles(nodes, round).values()]:
-            when, what = (f" in round {lazy[0]}", "roles") if self.roles else ("", "proxy or --protocol.idle")
-            cure = f"Let one train, by --protocol.{what}."
-            raise ConfigError(f"protocol relay: no node trains{when}", cure=cure)
+        check_words(self.roles, count)
+        check_trainers("relay", self.roles, [self._roles(nodes, round) for round in self._rounds])
         firsts = [self._order(nodes, round)[0] for round in self._rounds]
         if len({*firsts}) > 1:
             expected, got = "the same first in every round", f"nodes {firsts[0]} and {(*{*firsts} - {firsts[0]},)[0]}"
