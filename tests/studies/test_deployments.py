@@ -94,6 +94,28 @@ def test_misprints_are_marked(tmp_path: Path) -> None:
     assert sheet.rows[1][2] == "500*"
 
 
+def test_rules_and_scalings_are_counted_against_the_paper_s_tables(tmp_path: Path) -> None:
+    """With inputs as they are nothing falls, and so nothing converges: that is right where the paper has NC."""
+    exhibit = study("laptop")["table tried-svm"]
+
+    def loss(run: str, method: str, epoch: int) -> float:
+        return 1.0 if run.startswith("none") else falling(run, method, epoch)
+
+    found = made_up(exhibit, loss, lambda run, method: 0.5 if run.startswith("none") else 0.9)
+    equal, skewed, scored = sheets(exhibit, found, tmp_path)
+    column = equal.headings.index("none")
+    for sheet, right, never in ((equal, "30", "0"), (skewed, None, "12")):
+        ours = next(row for row in sheet.rows if row[0] == "ours")
+        assert ours[column] == never
+        assert right is None or ours[1] == right
+        assert any(f"would agree in {never}." in note for note in sheet.notes)
+    assert len(equal.rows) == 14
+    assert scored.rows[0][1].startswith("0.9")
+    assert scored.rows[column - 1][1].startswith("0.5")
+    (said,) = [item for item in exhibit.show(found, tmp_path) if isinstance(item, str)]
+    assert "30 cells with IID data" in said
+
+
 def test_claims_are_judged_by_records_and_curves(tmp_path: Path) -> None:
     exhibit = study("smoke")["table claims"]
 

@@ -3,7 +3,7 @@
 Curves are the measures `epoch_loss` of a run (`--measures epochs`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -94,6 +94,11 @@ def convergence(measures: pl.DataFrame, by: By | None = None, flatness: Flatness
     train at once, a round has its part of the mean curve of all nodes, and a client the curve of its own model. If not
     said otherwise it is by client where a model walks, else by round.
     """
+    return convergence_by_rule(measures, {"": flatness or Flatness()}, by).drop("rule")
+
+
+def convergence_by_rule(measures: pl.DataFrame, rules: Mapping[str, Flatness], by: By | None = None) -> pl.DataFrame:
+    """The same by several rules, each by its name in the column `rule`."""
     drawn = measures.filter(pl.col("measure") == EPOCHS[0])
     if drawn.is_empty():
         raise RunError("no curves of losses", cure="Run it with --measures epochs, with validation data.")
@@ -101,23 +106,28 @@ def convergence(measures: pl.DataFrame, by: By | None = None, flatness: Flatness
     for (method, seed), own in drawn.group_by("method", "seed", maintain_order=True):
         walks = _walks(own)
         kind: By = by or ("client" if walks else "round")
-        for which, epoch in _epochs(own, kind, walks, flatness).items():
-            rows.append((method, seed, kind, which, epoch))
+        epochs = _epochs(own, kind, walks)
+        rows += [
+            (name, method, seed, kind, which, epoch)
+            for name, flatness in rules.items()
+            for which, epoch in epochs(flatness).items()
+        ]
     schema = {"method": pl.String, "seed": pl.Int64, "by": pl.String, "which": pl.Int64, "epoch": pl.Int64}
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    return pl.DataFrame(rows, schema={"rule": pl.String, **schema}, orient="row")
 
 
-def _epochs(own: pl.DataFrame, by: By, walks: bool, flatness: Flatness | None) -> dict[int, int | None]:
-    """The convergence epochs of one method and seed, in the order of clients or rounds."""
+def _epochs(own: pl.DataFrame, by: By, walks: bool) -> Callable[[Flatness], dict[int, int | None]]:
+    """What gives the convergence epochs of one method and seed by a rule, in the order of clients or rounds."""
     total = int(own["epoch"].to_numpy().max())
     if by == "client" and not walks:
         nodes = own["node"].unique().sort().to_list()
-        return {n: convergence_epoch(_curve(own.filter(pl.col("node") == n)), total, flatness) for n in nodes}
+        curves = {n: _curve(own.filter(pl.col("node") == n)) for n in nodes}
+        return lambda rule: {n: convergence_epoch(curve, total, rule) for n, curve in curves.items()}
     keys = ["round", "node"] if walks else ["round"]
     spans = own.group_by(keys).agg(pl.col("epoch").min().alias("first"), pl.col("epoch").max().alias("last"))
     named = spans.with_columns(which=pl.col("node" if by == "client" else "round")).sort("first", "last")
-    turns = named.select("which", "first", "last").rows()
-    return dict(sorted(turn_epochs(_curve(own), turns, total, flatness).items()))
+    turns, curve = named.select("which", "first", "last").rows(), _curve(own)
+    return lambda rule: dict(sorted(turn_epochs(curve, turns, total, rule).items()))
 
 
 def _walks(own: pl.DataFrame) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from coterie.report.convergence import NEVER, Flatness, convergence
+from coterie.report.convergence import NEVER, Flatness, convergence_by_rule
 from coterie.report.sheets import Sheet
 from coterie.report.statistics import mean_ci
 from coterie.runs.exhibits import Exhibit, Results, Shown
@@ -50,10 +50,10 @@ def tried(family: ModelFamily, beside: Mapping[str, PaperEpochs], scored: Mappin
 
     def show(found: Results, folder: Path) -> list[Shown]:
         near = {
-            (split, rule, scaling): _agreeing(found.measures[f"{scaling}: {split}"], flatness, family, beside[split])
+            (split, rule, scaling): count
             for split in dealt
-            for rule, flatness in RULES.items()
             for scaling in SCALINGS
+            for rule, count in _agreeing(found.measures[f"{scaling}: {split}"], family, beside[split]).items()
         }
         shown: list[Shown] = []
         for split in dealt:
@@ -76,23 +76,24 @@ _WHEN = (
 )
 
 
-def _agreeing(measures: pl.DataFrame, rule: Flatness, family: ModelFamily, beside: PaperEpochs) -> int:
-    """In how many cells the median over seeds is the paper's."""
+def _agreeing(measures: pl.DataFrame, family: ModelFamily, beside: PaperEpochs) -> dict[str, int]:
+    """By each rule, in how many cells the median over seeds is the paper's."""
     middle = (
-        convergence(measures, "client", rule)
+        convergence_by_rule(measures, RULES, "client")
         .with_columns(pl.col("epoch").cast(pl.Float64).fill_null(float("inf")))
-        .group_by("method", "which")
+        .group_by("rule", "method", "which")
         .agg(pl.col("epoch").median())
-        .sort("which")
     )
-    agree = 0
+    ours = {(rule, method, which): epoch for rule, method, which, epoch in middle.iter_rows()}
+    found = dict.fromkeys(RULES, 0)
     for method, cells in beside.items():
-        epochs = middle.filter(pl.col("method") == method)["epoch"].to_list()
-        for ours, theirs in zip(epochs, cells, strict=True):
-            if not theirs.endswith("*"):
-                other = float("inf") if theirs == NEVER else float(theirs)
-                agree += ours == other or abs(ours - other) <= NEAR * family.budget
-    return agree
+        for which, cell in enumerate(cells):
+            if not cell.endswith("*"):
+                theirs = float("inf") if cell == NEVER else float(cell)
+                for rule in RULES:
+                    own = ours[rule, method, which]
+                    found[rule] += own == theirs or abs(own - theirs) <= NEAR * family.budget
+    return found
 
 
 def _best(near: Mapping[tuple[str, str, str], int], split: str, cells: int) -> str:
