@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from coterie.contract import Rule
 from coterie.errors import ConfigError
-from coterie.lessons import Lesson
-from coterie.lessons._apart import Apart
+from coterie.lessons import Classroom, Lesson, Pupil
 from coterie.lessons.average import Average
 from coterie.network.graph import Graph
 from coterie.protocols import Adopt, Nodes, Place, Protocol, Receive, Round, Send, Teach, Train
@@ -19,6 +19,21 @@ from coterie.protocols._roles import check_roles, check_trainers, check_words, l
 
 Roles = Mapping[int, str]
 """Everyone's letter in a round: t, p or i."""
+
+
+@dataclass(frozen=True)
+class Apart(Lesson):
+    """A lesson for others alone: who gives it, and does not train, goes home with what one of its kind is given."""
+
+    of: Lesson
+
+    def teach(self, pupils: dict[int, Pupil], data: Classroom) -> dict[int, Tensor]:
+        others = {node: pupil for node, pupil in pupils.items() if node != data.node}
+        taught = self.of.teach(others, data)
+        own = pupils[data.node].architecture
+        if alike := [params for node, params in taught.items() if pupils[node].architecture == own]:
+            taught[data.node] = alike[0]
+        return taught
 
 
 @dataclass(frozen=True)
