@@ -113,7 +113,7 @@ def test_rules_and_scalings_are_counted_against_the_paper_s_tables(tmp_path: Pat
     assert scored.rows[0][1].startswith("0.9")
     assert scored.rows[column - 1][1].startswith("0.5")
     (said,) = [item for item in exhibit.show(found, tmp_path) if isinstance(item, str)]
-    assert "30 cells with IID data" in said
+    assert "(30 IID, " in said
 
 
 def test_claims_are_judged_by_records_and_curves(tmp_path: Path) -> None:

@@ -109,9 +109,13 @@ def _best(near: Mapping[tuple[str, str, str], int], split: str, cells: int) -> s
 def _together(near: Mapping[tuple[str, str, str], int]) -> str:
     """One rule has made both of the paper's tables: which of ours comes nearest to both."""
     both = {(rule, scaling): near[IID, rule, scaling] + near["level2", rule, scaling] for _, rule, scaling in near}
-    (rule, scaling), count = max(both.items(), key=lambda item: item[1])
-    parts = f"{near[IID, rule, scaling]} cells with IID data and {near['level2', rule, scaling]} at level 2"
-    return f"Nearest to both tables at once, with {count} cells, is “{rule}” with {scaling}: {parts}."
+    most = max(both.values())
+    parts = [
+        f"“{rule}” with {scaling} ({near[IID, rule, scaling]} IID, {near['level2', rule, scaling]} at level 2)"
+        for (rule, scaling), count in both.items()
+        if count == most
+    ]
+    return f"Nearest to both tables at once, with {most} cells: {', '.join(parts)}."
 
 
 def _scored(found: Results, family: ModelFamily, dealt: Sequence[str], beside: Mapping[str, Sequence[str]]) -> Sheet:
