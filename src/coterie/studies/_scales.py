@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from coterie.config.configuration import Configuration
 from coterie.config.slots import as_table
 
-FRESH = tuple(range(20, 30))
+FRESH = tuple(range(30, 40))
 """Seeds that have chosen no setting."""
 STEP = 0.1
 """How far a step goes with all that momentum adds to it, lr / (1 − momentum): the greatest of the papers' settings."""
@@ -16,7 +16,7 @@ def quickened(momentum: float) -> float:
 
     The rule: the paper's batches, epochs and momentum; its model, or that of its MNIST where a run of the paper's takes
     minutes; this learning rate, because with a smaller one nobody would learn in so few rounds; then the most images
-    and rounds with which a run takes some ten seconds of a core; seeds that have chosen nothing.
+    and rounds with which a run takes less than ten seconds of a core; seeds that have chosen nothing.
     """
     return round(STEP * (1 - momentum), 6)
 

@@ -128,12 +128,12 @@ def _runs(scale: Scale) -> dict[str, Configuration]:
         return {
             name: _race(**common, **s) for name, s in (("MNIST", mlp), ("Fashion-MNIST", fashion), ("EMNIST", letters))
         }
-    common |= {"nodes": 20, "batch_size": 100, "seeds": FRESH, "test_share": 0.03, "total": 800}
+    common |= {"nodes": 20, "batch_size": 100, "seeds": FRESH, "test_share": 0.02, "total": 500}
     mlp |= {"lr": quickened(0.5)}
     fashion |= {"model": "cnn_mnist", "lr": quickened(0.9)}
     return {
-        "MNIST": _race(**common, **mlp, rounds=36, evaluate=rounds_to_evaluate(36, 3)),
-        "Fashion-MNIST": _race(**common, **fashion, rounds=24, evaluate=rounds_to_evaluate(24, 3)),
+        "MNIST": _race(**common, **mlp, rounds=20, evaluate=rounds_to_evaluate(20, 4)),
+        "Fashion-MNIST": _race(**common, **fashion, rounds=20, evaluate=rounds_to_evaluate(20, 4)),
     }
 
 

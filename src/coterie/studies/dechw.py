@@ -125,8 +125,8 @@ def _runs(scale: Scale) -> dict[str, Configuration]:
         sets = {"mnist": mnist, "fashion": fashion, "cifar10": cifar}
         alphas: tuple[float, ...] = (1.0, 0.5, 0.2)
     else:
-        common |= {"nodes": 20, "batch_size": 100, "seeds": FRESH, "test_share": 0.03}
-        common |= {"total": 800, "rounds": 24, "evaluate": rounds_to_evaluate(24, 3, TAIL[scale])}
+        common |= {"nodes": 20, "batch_size": 100, "seeds": FRESH, "test_share": 0.02}
+        common |= {"total": 500, "rounds": 20, "evaluate": rounds_to_evaluate(20, 4, TAIL[scale])}
         sets = {"mnist": {**mnist, "lr": quickened(0.5)}}
         sets["fashion"] = {**fashion, "model": "cnn_mnist", "lr": quickened(0.9)}
         alphas = (0.5,)
