@@ -2,10 +2,11 @@
 
 import math
 
+import numpy as np
 import polars as pl
 import pytest
 
-from coterie.report.plateaus import interval_cell, leaving_times, power_law_exponent
+from coterie.report.plateaus import fall, interval_cell, leaving_times, power_law_exponent
 from coterie.report.statistics import Interval
 
 
@@ -27,3 +28,13 @@ def test_the_exponent_of_a_power_law_is_found() -> None:
     assert only == Interval(pytest.approx(float("nan"), nan_ok=True), pytest.approx(float("nan"), nan_ok=True))
     assert interval_cell([1.0, float("nan")]) == "1.0 (1/2)"
     assert interval_cell([float("nan")]) == "-"
+
+
+def test_the_fall_of_a_loss_is_a_power_law_between_its_ends() -> None:
+    x = np.geomspace(1, 10_000, 60)
+    found = fall(x, np.clip(20 * x**-0.5, 0.4, 2.3))  # a plateau, a fall, and where it ends
+    assert found is not None
+    assert found.exponent == pytest.approx(0.5)
+    assert 20 * found.first**-0.5 < 2.3
+    assert 20 * found.last**-0.5 > 0.4
+    assert fall(x[:4], x[:4] * 0 + 2.3) is None

@@ -58,6 +58,9 @@ def test_seeds_that_diverged_are_counted_and_not_averaged() -> None:
     sheet = accuracy_sheet("t", {"data": records}, names, {})
     assert sheet.headings == ["method", "data"]
     assert sheet.rows == [["All", "0.800"], ["Some", "0.800 (1/2)"], ["None", "0.200 (diverged)"]]
+    wanted = ["All", "Some (1 of 2 diverged)", "None (1 of 1 diverged)"]
+    assert [row[0] for row in times_sheet("t", records, names, (0.5,), absolute, {}).rows] == wanted
+    assert [row[0] for row in bytes_sheet("t", records, names, (0.5,), absolute).rows] == wanted
 
 
 def test_methods_are_compared_seed_by_seed() -> None:

@@ -14,6 +14,7 @@ from coterie.parts import find, names
 from coterie.report.sheets import Sheet
 from coterie.runs import runner
 from coterie.runs.exhibits import SCALES, Exhibit, Results
+from coterie.studies._early_stage import LEAST
 from small import LOOP
 
 SHOWN: dict[str, tuple[str, ...]] = {
@@ -46,6 +47,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
 """Some of each: all would take minutes."""
 ALSO = {
     "decdiff": ("table claims", "figure 5", "figure bytes"),
+    "initialisation": ("figure 3a", "figure 3c", "figure 3e", "table A2"),
     "dfml": ("figure 10",),
     "dechw": ("table claims", "figure 1", "figure 4", "figure 6", "figure 7"),
 }
@@ -192,10 +194,47 @@ def test_the_weights_of_figure_7_are_shares_of_a_neighbourhood(tmp_path: Path, f
     np.testing.assert_allclose(np.sum([line.get_ydata() for line in lines], axis=0), 1)
 
 
+def test_families_of_figure_8_have_about_as_many_links() -> None:
+    """Power-law networks too, which had half as many."""
+    rng = np.random.default_rng(0)
+    made = {
+        "er": {"p": 8 / 2047},
+        "regular": {"k": 8},
+        "ba": {"m": 4},
+        "powerlaw": {"exponent": 2.5, "min_degree": LEAST},
+    }
+    means = [float(find("topologies", n).make(**own).draw(2048, rng).degree.mean()) for n, own in made.items()]
+    assert means == pytest.approx([8.0] * 4, rel=0.25)
+
+
+def test_times_of_table_a2_are_medians_over_seeds(tmp_path: Path) -> None:
+    rows = [
+        {"method": "he", "seed": s, "round": r, "node": n, "train_seconds": 30.0 * r * (s + 1), "merge_seconds": 0.0}
+        for s in range(3)
+        for r in (1, 2)
+        for n in range(2)
+    ]
+    records = pl.DataFrame(rows).with_columns(evaluate_seconds=pl.lit(None, pl.Float64))
+    exhibit = exhibits("initialisation", "smoke")["table A2"]
+    (sheet,) = exhibit.show(Results({"A he 8": records}, {}), tmp_path)
+    assert isinstance(sheet, Sheet)
+    assert sheet.rows == [["A", "8", "4.00", "0.20", "2", "9.3"]]  # 2, 4 and 6 minutes of both nodes
+
+
 def test_more_epochs_are_no_more_work() -> None:
     runs = exhibits("initialisation", "laptop")["figure 9d"].runs
     work = {name: run.rounds * run.epochs for name, run in runs.items() if "pooled" not in name}
     assert work["8 epochs"] == work["4 epochs"] == 80
+
+
+def test_what_of_the_test_set_is_used_is_told() -> None:
+    """All of it at the paper's scale; else each exhibit says how much."""
+    shares = {0.1: "a tenth of the test set", 0.05: "a twentieth of the test set"}
+    for label, exhibit in exhibits("initialisation", "laptop").items():
+        for run in exhibit.runs.values() if label != "table A2" else ():
+            assert run.test_share == 1 or shares[run.test_share] in exhibit.scaled, label
+    for exhibit in exhibits("initialisation", "paper").values():
+        assert {run.test_share for run in exhibit.runs.values()} <= {1.0}
 
 
 def test_setting_b_has_enough_images_at_the_papers_scale() -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -9,6 +10,7 @@ from scipy.special import stdtrit
 from scipy.stats import linregress
 
 from coterie.report.claims import RULE, verdict
+from coterie.report.curves import Values
 from coterie.report.sheets import Sheet
 from coterie.report.statistics import Interval, mean_ci, per_seed
 from coterie.report.tables import NEVER
@@ -41,6 +43,28 @@ def power_law_exponent(sizes: Sequence[int], times: Sequence[Sequence[float]]) -
     fit = linregress(*np.array(pairs).T)
     half = float(stdtrit(len(pairs) - 2, 0.975)) * float(fit.stderr) if len(pairs) > 2 else math.nan
     return Interval(float(fit.slope), half)
+
+
+class Fall(NamedTuple):
+    """A power law along which a loss falls: loss = height · x^−exponent, between two places."""
+
+    exponent: float
+    height: float
+    first: float
+    last: float
+
+
+def fall(x: Values, losses: Values) -> Fall | None:
+    """The power law of a curve from where it has lost a tenth of its height until a tenth of its fall is left.
+
+    By regression of logarithms; None where fewer than three points lie between.
+    """
+    most, least = float(losses.max()), float(losses.min())
+    between = (x > 0) & (losses < most - 0.1 * (most - least)) & (losses > least + 0.1 * (most - least))
+    if between.sum() < 3:
+        return None
+    fit = linregress(np.log(x[between]), np.log(losses[between]))
+    return Fall(-float(fit.slope), math.exp(fit.intercept), float(x[between].min()), float(x[between].max()))
 
 
 def plateau_claims(

@@ -59,6 +59,14 @@ def _lost(records: pl.DataFrame, finished: pl.DataFrame, method: str) -> str:
     return f" ({kept}/{seeds})" if kept < seeds else ""
 
 
+def _called(records: pl.DataFrame, names: Mapping[str, str]) -> dict[str, str]:
+    """The methods' names, with the seeds that diverged before the last round, so that they do not vanish."""
+    ends = records.group_by("method", "seed").agg(pl.col("round").max())
+    lost = ends.filter(pl.col("round") < records["round"].max())
+    gone, whole = (dict(f["method"].value_counts().iter_rows()) for f in (lost, ends))
+    return {m: f"{name} ({gone[m]} of {whole[m]} diverged)" if m in gone else name for m, name in names.items()}
+
+
 def of_reference(reference: str) -> Goal:
     """A goal: the last accuracy of one method, the bound."""
 
@@ -103,7 +111,7 @@ def times_sheet(
     paper: Mapping[str, Sequence[str]],
 ) -> Sheet:
     """The rounds until the mean accuracy reaches each level times the goal, beside the paper's."""
-    return _until(title, records, names, levels, goal, paper, _rounds)
+    return _until(title, records, _called(records, names), levels, goal, paper, _rounds)
 
 
 def bytes_sheet(
@@ -125,6 +133,7 @@ def spent_sheet(
     shown: Callable[[float], str],
 ) -> Sheet:
     """What a node has spent, a column of totals, by the time the mean accuracy reaches each level times the goal."""
+    names = _called(records, names)
     spent = per_seed(records, column).rename({"value": "spent"}).drop_nulls("spent")
 
     def cell(curves: pl.DataFrame, level: float) -> str:

@@ -83,7 +83,11 @@ def steps_exhibit(scale: Scale, base: Settings, gain: Settings, he: Settings) ->
         return [draw_panels(panels, folder / "steps.png")]
 
     title = f"what training and merging change, {k}-regular, n = {nodes}"
-    scaled = "" if scale == "paper" else f"Scaled down: n = {nodes}, {k}-regular, {rounds} rounds, a smaller MLP."
+    scaled = (
+        ""
+        if scale == "paper"
+        else f"Scaled down: n = {nodes}, {k}-regular, {rounds} rounds, a smaller MLP, a tenth of the test set."
+    )
     return Exhibit(title, show, runs, scaled)
 
 
@@ -316,7 +320,11 @@ def gossip_exhibit(scale: Scale, base: Settings, gain: Settings) -> Exhibit:
             draw_panels([Panel(f"Training on BA({nodes}, 4)", curves)], folder / "gossip-training.png"),
         ]
 
-    scaled = "" if scale == "paper" else f"Training scaled down: n = {nodes}, {rounds} rounds, a smaller MLP."
+    scaled = (
+        ""
+        if scale == "paper"
+        else f"Training scaled down: n = {nodes}, {rounds} rounds, a smaller MLP, a tenth of the test set."
+    )
     return Exhibit("the gain found out by gossip", show, runs, scaled)
 
 

@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from coterie.config.configuration import Configuration
-from coterie.report.curves import AXES
-from coterie.report.panels import Panel, draw_panels, line, shade
+from coterie.report.curves import AXES, Curve
+from coterie.report.panels import DASHED, Line, Panel, draw_panels, line, shade
+from coterie.report.plateaus import fall
 from coterie.report.sheets import Sheet
 from coterie.runs.exhibits import Exhibit, Results, Scale, Shown
 from coterie.studies._starts import CENTRAL, GAIN, last_loss, pick, plain, scaled_down
@@ -82,6 +84,13 @@ def _bounded(scale: Scale, title: str, cases: Mapping[str, Mapping[str, Any]], x
         if name == "constant":
             c = next(iter(cases))
             lines.append(line(found.records[f"{c}, pooled"], "one node with all", "#555555", x=axis))
+        told: list[Shown] = []
+        if name == "constant" and (law := fall(lines[-1].curve.x, lines[-1].curve.mean)) is not None:
+            ends = np.array([law.first, law.last])
+            sloped = Curve.bare(ends, law.height * ends**-law.exponent)
+            lines.append(Line(sloped, f"∝ mini-batches^−{law.exponent:.2f}", "#555555", DASHED))
+            alone = "The loss of one node with all data falls as a power of the mini-batches"
+            told = [f"{alone}, with the exponent −{law.exponent:.2f} from {law.first:,.0f} to {law.last:,.0f} of them."]
         panel = Panel(
             "Horizontal: one model trained on all data",
             lines,
@@ -93,7 +102,7 @@ def _bounded(scale: Scale, title: str, cases: Mapping[str, Mapping[str, Any]], x
             for c in cases
         ]
         sheet = Sheet("Test loss", ["case", "rounds", "at the end", "best of one model with all data"], rows)
-        return [draw_panels([panel], folder / f"effect-of-{name}.png"), sheet]
+        return [draw_panels([panel], folder / f"effect-of-{name}.png"), sheet, *told]
 
     every = runs | {f"{label}, pooled": bound for label, bound in bounds.items()}
     return Exhibit(title, show, every, scaled_down(scale, "MLP 128-64-32, lr 0.03, smaller networks, fewer rounds"))

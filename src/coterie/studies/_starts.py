@@ -13,8 +13,8 @@ GAIN = {"rule": "decavg", "initialiser": "gain"}
 CENTRAL = {"rule": "isolation", "initialiser": "he", "pooled": True}
 
 SGD = {"lr": 0.001, "momentum": 0.5, "batch_size": 16, "validation": 0.0}
-MNIST = {"dataset": "mnist", "model": {"name": "mlp", "sizes": [512, 256, 128]}, "test_share": 0.1, **SGD}
-SMALL = {**MNIST, "model": {"name": "mlp", "sizes": [128, 64, 32]}, "lr": 0.03}
+MNIST = {"dataset": "mnist", "model": {"name": "mlp", "sizes": [512, 256, 128]}, **SGD}
+SMALL = {**MNIST, "model": {"name": "mlp", "sizes": [128, 64, 32]}, "lr": 0.03, "test_share": 0.1}
 DIGITS = {
     "dataset": "digits",
     "model": {"name": "mlp", "sizes": [64, 32, 32]},
@@ -40,12 +40,12 @@ def plain(scale: Scale) -> dict[str, Any]:
     return {**chosen, "seeds": seeds(scale), "partition": "iid", "topology": "complete"}
 
 
-def scaled_down(scale: Scale, laptop: str) -> str:
+def scaled_down(scale: Scale, laptop: str, tested: str = "a tenth of the test set") -> str:
     """The sentence that says how the runs were scaled down; none at the paper's scale."""
     if scale == "paper":
         return ""
     smoke = "digits, a small MLP, lr 0.1, batches of 8, few items and rounds"
-    return f"Scaled down: {laptop if scale == 'laptop' else smoke}."
+    return f"Scaled down: {f'{laptop}, {tested}' if scale == 'laptop' else smoke}."
 
 
 def last_loss(records: pl.DataFrame, method: str) -> str:

@@ -28,6 +28,7 @@ from coterie.studies._network_effects import (
     items_exhibit,
     sizes_exhibit,
 )
+from coterie.studies._runtimes import runtimes_exhibit
 from coterie.studies._starts import DIGITS, GAIN, HE, MNIST, SMALL, last_loss, pick, plain, scaled_down, seeds
 
 ALL_OF_SO2SAT = {"name": "so2sat", "limit": 400_000, "test_limit": 50_000}
@@ -42,11 +43,14 @@ def initialisation(scale: Scale) -> dict[str, Exhibit]:
     """
     if scale == "full":
         return initialisation_cells(MNIST, HE, GAIN)
-    return {
+    growth = {
         "figure 3a": _complete(scale, "sgd"),
         "figure 3c": _zipf(scale),
         "figure 3e": _vgg(scale),
         "figure 3g": _complete(scale, "adamw"),
+    }
+    return {
+        **growth,
         "figure 4": _failing(scale),
         "figure 5": steps_exhibit(scale, plain(scale), GAIN, HE),
         "figure 7": _misjudged(scale),
@@ -60,6 +64,7 @@ def initialisation(scale: Scale) -> dict[str, Exhibit]:
         "figure gossip": gossip_exhibit(scale, plain(scale), GAIN),
         "figure mixing": mixing_exhibit(scale),
         "table model": plateau_exhibit(scale),
+        "table A2": runtimes_exhibit(dict(zip("ABCD", growth.values(), strict=True))),
     }
 
 
@@ -82,7 +87,7 @@ def _complete(scale: Scale, optimiser: str) -> Exhibit:
         rounds = {n: pick(scale, 30 + 2 * n, 12 + 3 * n // 2, 4000) for n in sizes}
     title = f"complete graph, MLP, {'AdamW' if adam else 'SGD'}, iid data"
     slow = "" if adam else "lr 0.03, "
-    scaled = scaled_down(scale, f"{slow}fewer rounds, a tenth of the test set")
+    scaled = scaled_down(scale, f"{slow}fewer rounds")
     return _growth(title, base, sizes, rounds, pick(scale, 30, 20, 4000), scaled)
 
 
@@ -113,7 +118,7 @@ def _vgg(scale: Scale) -> Exhibit:
     sizes = pick(scale, (8, 16, 32), (8, 16), (8, 16, 32, 64))
     rounds = {n: pick(scale, 30 + 2 * n, 100, 4000) for n in sizes}
     thinner = "VGG16 an eighth as wide, dense layers of 128, 256 items a node, n up to 16, lr 0.01, fewer rounds"
-    scaled = scaled_down(scale, thinner)
+    scaled = scaled_down(scale, thinner, "a twentieth of the test set")
     return _growth("4-regular networks, VGG16, iid data", base, sizes, rounds, pick(scale, 30, 100, 4000), scaled)
 
 
