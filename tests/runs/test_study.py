@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from coterie.app.cli import main
+from coterie.errors import ConfigError
 from coterie.runs.exhibits import matching
 from coterie.runs.experiment import Experiment
 from coterie.runs.study import conduct
@@ -135,6 +136,10 @@ def test_exhibits_can_be_had_for_some_methods_only(study: str, tmp_path: Path) -
     ((label, _, (sheet,)),) = shown  # the figure has no such method
     assert label == "table I"
     assert sheet.rows == [["decavg", "24"], ["isolation", "0"]]  # type: ignore[union-attr]
+    ((label, _, _),) = conduct(Order(study, "smoke", only=["other"]), tmp_path / "out", [seen])
+    assert label == "figure 1a"
+    with pytest.raises(ConfigError, match="unknown cell, run or method"):
+        list(conduct(Order(study, "smoke", only=["another"]), tmp_path / "out"))
 
 
 def test_labels() -> None:

@@ -23,7 +23,8 @@ def study(
         ),
     ] = "laptop",
     only: Annotated[
-        list[str] | None, Parameter(help="only these cells of the scale full, and methods: mnist,dechw", negative=())
+        list[str] | None,
+        Parameter(help="only these runs (at the scale full cells) and methods: mnist,dechw", negative=()),
     ] = None,
     seeds: Annotated[str | None, Parameter(help="0-4, or 0,2,5 (else those of the scale)")] = None,
     jobs: Annotated[int, Parameter(help="runs at a time (0: one for each core)")] = 0,

@@ -49,12 +49,17 @@ class Commission(ABC):
 
     def wanted(self, exhibit: Exhibit, exhibits: Mapping[str, Exhibit]) -> dict[str, dict[tuple[str, int], Task]]:
         """The tasks that an exhibit waits for, by run: those of methods asked for; all, if it shows what there is."""
-        every = {run: self.tasks(run, experiment) for run, experiment in exhibit.runs.items()}
+        asked = self.runs(exhibits)
+        every = {run: self.tasks(run, one) for run, one in exhibit.runs.items() if not asked or run in asked}
         some = {
             run: {who: t for who, t in tasks.items() if exhibit.so_far or self.asks_for(who[0], exhibits)}
             for run, tasks in every.items()
         }
         return {run: tasks for run, tasks in some.items() if tasks}
+
+    def runs(self, exhibits: Mapping[str, Exhibit]) -> set[str]:
+        """The runs asked for by name; none: all."""
+        return set()
 
     def check(self) -> None:
         """Refuse what makes no sense."""
@@ -82,7 +87,7 @@ class Order(Commission):
     figures: Sequence[str] = ()
     tables: Sequence[str] = ()
     only: Sequence[str] = ()
-    """Only these cells of the scale `full`, and of any exhibit only these methods."""
+    """Only these cells of the scale `full`, and of any exhibit only these runs and methods."""
     seeds: tuple[int, ...] | None = None
     data_dir: str | None = None
     jobs: int = 0
@@ -108,10 +113,12 @@ class Order(Commission):
                 f"{kind} of the study {self.study}", name, known, f"`coterie show study {self.study}` shows all."
             )
         cells, methods = self._only(made)
+        methods -= self.runs({label: made[label] for label in chosen})
         if unmet := methods - {m for label in chosen for run in made[label].runs.values() for m in run.resolved}:
             known = [label.removeprefix("cell ") for label in made if label.startswith("cell ")]
+            known += [run for label in chosen for run in made[label].runs]
             known += [m for label in chosen for run in made[label].runs.values() for m in run.resolved]
-            raise unknown(f"cell or method of the study {self.study}", min(unmet), list(dict.fromkeys(known)))
+            raise unknown(f"cell, run or method of the study {self.study}", min(unmet), list(dict.fromkeys(known)))
         return {label: made[label] for label in chosen if not cells or label in cells}
 
     def _only(self, made: Mapping[str, Exhibit]) -> tuple[set[str], set[str]]:
@@ -122,4 +129,9 @@ class Order(Commission):
     def asks_for(self, method: str, exhibits: Mapping[str, Exhibit]) -> bool:
         """Whether runs of this method are wanted."""
         _, methods = self._only(exhibits)
+        methods -= self.runs(exhibits)
         return not methods or method in methods
+
+    def runs(self, exhibits: Mapping[str, Exhibit]) -> set[str]:
+        """The runs asked for by name, such as `mnist 0.5`; none: all."""
+        return {word for word in self.only for exhibit in exhibits.values() if word in exhibit.runs}
