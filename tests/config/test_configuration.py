@@ -89,6 +89,16 @@ def test_some_nodes_work_more_than_others() -> None:
             Experiment(nodes=6, **wrong)
 
 
+def test_what_a_draw_of_zipfs_law_came_to_is_told() -> None:
+    for partition, low, high in (("zipf", 0.0, 1.0), ({"name": "zipf", "gini": [0.7, 0.75]}, 0.7, 0.75)):
+        (method,) = Experiment(partition=partition, nodes=12, validation=0.0).resolved.values()
+        (note,) = build(method, samples(), 3).notes
+        assert note.startswith("seed 3: samples are dealt out with a Gini index of ")
+        assert low <= float(note.split()[-4]) <= high
+    (method,) = Experiment(partition="iid", nodes=12).resolved.values()
+    assert build(method, samples(), 3).notes == ()
+
+
 def test_a_method_chooses_between_epochs_and_batches_too() -> None:
     found = Experiment(batches=8, methods={"a": {"epochs": 2}, "b": {"rule": "dechw"}}).resolved
     assert (found["a"].epochs, found["a"].batches) == (2, None)

@@ -1,6 +1,6 @@
 """From a configuration and a seed to everything an engine needs: data, graph, nodes, parts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from coterie.contract import Rule
 from coterie.datasets import Dataset, each
 from coterie.errors import ConfigError
 from coterie.job import Indices, Job, Roster, Samples, Training, is_image
+from coterie.network import skew
 from coterie.network.estimates import from_degrees, from_nodes, walks
 from coterie.network.graph import Graph
 from coterie.network.mixing import Mixing, own_weights
@@ -108,7 +109,7 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
         rounds=e.rounds,
         confusion=CONFUSION in e.measures,
     )
-    notes = _check_models(roster, samples)
+    notes = (*_check_models(roster, samples), *_dealt(e, roster, labels, samples.classes))
     Varying(roster).check(samples)
     rule = roster.rule.make()
     size = len(samples.test_y)
@@ -258,6 +259,13 @@ def gossip(method: Method) -> dict[str, Any] | None:
         if value is not None and value < 2:
             raise ConfigError(f"initialiser.gossip_{name}", expected="at least 2", got=value)
     return asking
+
+
+def _dealt(e: Method, roster: Roster, labels: Indices, classes: int) -> Iterator[str]:
+    """What a draw of Zipf's law came to, which differs much from seed to seed."""
+    if as_table(e.partition)["name"] == "zipf" and roster.nodes > 1:
+        index = skew.gini(skew.counts(labels, roster.train, classes))
+        yield f"seed {roster.seed}: samples are dealt out with a Gini index of {index:.3f} within a class"
 
 
 def _label_shares(labels: Indices, train: tuple[Indices, ...], classes: int) -> Tensor:
