@@ -132,8 +132,8 @@ def _runs(scale: Scale) -> dict[str, Configuration]:
     mlp |= {"lr": quickened(0.5)}
     fashion |= {"model": "cnn_mnist", "lr": quickened(0.9)}
     return {
-        "MNIST": _race(**common, **mlp, rounds=20, evaluate=rounds_to_evaluate(20, 4)),
-        "Fashion-MNIST": _race(**common, **fashion, rounds=20, evaluate=rounds_to_evaluate(20, 4)),
+        "MNIST": _race(**common, **mlp, rounds=48, evaluate=rounds_to_evaluate(48, 6)),
+        "Fashion-MNIST": _race(**common, **fashion, rounds=48, evaluate=rounds_to_evaluate(48, 6)),
     }
 
 
