@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from coterie import methods, records
 from coterie.config.build import build
 from coterie.config.configuration import DEFAULT, merge, read
-from coterie.config.layers import layered
-from coterie.config.slots import SLOTS, overlay
+from coterie.config.layers import for_peers, layered
+from coterie.config.slots import SLOTS, as_table, overlay
 from coterie.errors import ConfigError
 from coterie.runs.experiment import Experiment
 from driving import samples
@@ -76,6 +76,23 @@ def test_a_later_layer_chooses_between_epochs_and_batches(tmp_path: Path, below:
     chosen = only(layered(file, {flag: 5}))
     assert getattr(chosen, flag) == 5
     assert (chosen.epochs is None) != (chosen.batches is None)
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ('rule = "decavg"', {"name": "agreed", "base": {"name": "default"}}),
+        ('methods = ["dechw"]', {"name": "agreed", "base": {"name": "default"}}),
+        ('methods = ["gain-decavg"]', "gain"),
+        ('initialiser = "he"', "he"),
+        ('[initialiser]\nname = "default"', "default"),
+    ],
+)
+def test_peers_agree_on_a_start_unless_they_are_told(text: str, start: Any, tmp_path: Path) -> None:
+    found = as_table(only(for_peers(written(tmp_path / "x.toml", text))).initialiser)
+    assert found["name"] == (start if isinstance(start, str) else start["name"])
+    if isinstance(start, dict):
+        assert as_table(found["base"])["name"] == "default"
 
 
 def test_some_nodes_work_more_than_others() -> None:

@@ -136,7 +136,7 @@ def run(
 ) -> int:
     """Train with whoever is there, from the beginning or from where this peer was."""
     from coterie.app.peer_screen import PeerScreen
-    from coterie.config.layers import layered
+    from coterie.config.layers import for_peers
     from coterie.peers import deployment, founding, runtime
     from coterie.peers.checkpoint import CHECKPOINT
     from coterie.peers.introductions import Introduced
@@ -152,7 +152,7 @@ def run(
                     given = None
                     gc.collect()  # the parts of a peer know each other: what it was, with its data, would linger
                     given = deployment.peer_config(
-                        layered(Path(file), {}), here, data, method, architecture, port=status_port, verbose=not quiet
+                        for_peers(Path(file)), here, data, method, architecture, port=status_port, verbose=not quiet
                     )
                     with PeerScreen(console(stderr=True), quiet) as screen:
                         done = founding.run(replace(given, onlooker=screen.attend))

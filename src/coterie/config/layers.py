@@ -37,6 +37,15 @@ def layered(file: Path | None, flags: Mapping[str, Any], sweeps: bool = False) -
     return Configuration(**settings)
 
 
+AGREED = {"name": "agreed", "base": "default"}
+"""Where peers start unless they are told: where PyTorch would, but all from one number that they agree on."""
+
+
+def for_peers(file: Path) -> Configuration:
+    """A file's experiment as peers on machines of their own train it: from an agreed start, unless it says another."""
+    return layered(file, {} if "initialiser" in read(file) else {"initialiser": AGREED})
+
+
 def common_parts(methods: Any) -> dict[str, dict[str, Any]]:
     """The parts that all of these methods name themselves, by slot, each with the settings that they agree on."""
     named = by_name(methods)
