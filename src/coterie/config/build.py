@@ -263,7 +263,7 @@ def gossip(method: Method) -> dict[str, Any] | None:
 
 def _dealt(e: Method, roster: Roster, labels: Indices, classes: int) -> Iterator[str]:
     """What a draw of Zipf's law came to, which differs much from seed to seed."""
-    if as_table(e.partition)["name"] == "zipf" and roster.nodes > 1:
+    if e.choice("partition").name == "zipf" and roster.nodes > 1:
         index = skew.gini(skew.counts(labels, roster.train, classes))
         yield f"seed {roster.seed}: samples are dealt out with a Gini index of {index:.3f} within a class"
 
