@@ -68,6 +68,13 @@ def test_he(law: str) -> None:
     assert not module[0].bias.any()  # type: ignore[union-attr, operator]
 
 
+@pytest.mark.parametrize(("activation", "variance"), [("relu", 2.0), ("tanh", 25 / 9), ("linear", 1.0)])
+def test_he_follows_the_activation(activation: str, variance: float) -> None:
+    module = started("he", activation=activation)
+    wanted = math.sqrt(variance / 200)
+    assert float(module[3].weight.detach().std()) == pytest.approx(wanted, rel=0.02)  # type: ignore[union-attr, operator]
+
+
 @pytest.mark.parametrize("law", ["normal", "uniform"])
 def test_glorot(law: str) -> None:
     module = started("glorot", law=law)

@@ -215,6 +215,52 @@ def test_times_of_table_a2_are_medians_over_seeds(tmp_path: Path) -> None:
     assert sheet.rows == [["A", "8", "4.00", "0.20", "2", "9.3"]]  # 2, 4 and 6 minutes of both nodes
 
 
+def test_emnist_has_as_many_letters_as_the_paper() -> None:
+    run = exhibits("decdiff", "paper")["table II"].runs["EMNIST"]
+    assert run.total == 20_800
+    assert round(20_800 * run.test_share) == 3_280  # of the 20,800 letters of the test part
+
+
+def test_dechw_has_every_alpha_of_the_paper_with_its_deviations(tmp_path: Path) -> None:
+    runs = exhibits("dechw", "paper")["table I"].runs
+    assert [*runs] == [f"{name} {alpha:g}" for name in ("mnist", "fashion", "cifar10") for alpha in (1, 0.5, 0.2)]
+    rows = [
+        {
+            "method": m,
+            "seed": s,
+            "round": 1,
+            "node": 0,
+            "test_accuracy": 0.5 + s / 100,
+            "test_loss": 1.0,
+            "sent_bytes": 0,
+        }
+        for m in ("dechw", "cfa")
+        for s in range(3)
+    ]
+    (sheet,) = exhibits("dechw", "paper")["table I"].show(Results({"fashion 0.2": pl.DataFrame(rows)}, {}), tmp_path)
+    assert isinstance(sheet, Sheet)
+    printed = {row[0]: row[2] for row in sheet.rows}
+    assert printed == {"CFA": "76.82 ± 0.024", "DecHW": "80.36 ± 0.011"}
+
+
+def test_losses_stand_beside_accuracies_without_accumulation(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    exhibit = exhibits("dechw", "smoke")["figure 6"]
+    list(exhibit.show(shortened(exhibit, {}, tmp_path), tmp_path))
+    assert [axes.get_ylabel().split(",")[0] for axes in figures["accumulation.png"].axes] == [
+        "test accuracy",
+        "test loss",
+    ]
+
+
+def test_laws_of_the_mixing_time_are_fitted(tmp_path: Path) -> None:
+    _, sheet = exhibits("initialisation", "smoke")["figure mixing"].show(Results({}, {}), tmp_path)
+    assert isinstance(sheet, Sheet)
+    assert sheet.headings[-3:] == ["log n", "log² n", "n^(2/d), d = 2"]
+    for row in sheet.rows:
+        assert all(cell == "—" or 0 <= float(cell) <= 1 for cell in row[-3:])
+    assert any(cell != "—" for row in sheet.rows for cell in row[-3:])
+
+
 def test_more_epochs_are_no_more_work() -> None:
     runs = exhibits("initialisation", "laptop")["figure 9d"].runs
     work = {name: run.rounds * run.epochs for name, run in runs.items() if "pooled" not in name}
