@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from coterie.randomness import generator, key, torch_generator, uniforms
+from coterie.randomness import generator, key, permuted, torch_generator, uniforms
 
 
 def test_keys_differ_by_every_part() -> None:
@@ -28,6 +28,13 @@ def test_keys_differ_by_every_part() -> None:
 def test_keys_are_the_same_for_ever() -> None:
     """Runs of last year can be repeated: this number must not change."""
     assert key(0, "order", 1, 2) == 852456441368087581
+
+
+def test_orders_are_those_of_the_generator_of_the_key() -> None:
+    items = np.arange(40) * 3
+    for epoch in (0, 1, 0):
+        wanted = generator(5, "order", 2, epoch).permutation(items)
+        np.testing.assert_array_equal(permuted(items, 5, "order", 2, epoch), wanted)
 
 
 def test_generators_repeat_and_do_not_share() -> None:
@@ -79,7 +86,7 @@ class TestUniforms:
 ROOT = Path(__file__).parents[1]
 
 
-DRAWING = ("key", "generator", "torch_generator", "uniforms")
+DRAWING = ("key", "generator", "permuted", "torch_generator", "uniforms")
 
 
 def purposes() -> Iterator[str]:
@@ -87,6 +94,8 @@ def purposes() -> Iterator[str]:
     for path in (ROOT / "src" / "coterie").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             match node:
+                case ast.Call(func=ast.Name(id="permuted"), args=[_, _, what, *_]):
+                    yield str(ast.literal_eval(what))
                 case ast.Call(
                     func=ast.Name(id="key" | "generator" | "torch_generator" | "uniforms"), args=[_, what, *_]
                 ):

@@ -21,7 +21,7 @@ from coterie.network.mixing import Mixing
 from coterie.network.rounds import Network
 from coterie.parts import Choice
 from coterie.protocols import Place, Protocol, Train
-from coterie.randomness import generator, uniforms
+from coterie.randomness import permuted, uniforms
 
 Indices = NDArray[np.int64]
 PLAIN = Train()
@@ -58,7 +58,8 @@ class Samples:
     def targets(self, where: Tensor, test: bool = False) -> Tensor:
         """The labels or targets at these indices, `[*where.shape, …]`."""
         source = self.test_y if test else self.train_y
-        return source[where.to(source.device)]
+        taken: Tensor = source.index_select(0, where.reshape(-1).to(source.device)).unflatten(0, where.shape)
+        return taken
 
     @property
     def answers(self) -> int:
@@ -212,7 +213,7 @@ class Roster:
         start, whose = self.behind(node, round, turn), node if turn.start is None else 0
         end = start + self.steps(node, turn)
         for epoch in range(start // per_epoch, -(-end // per_epoch)) if per_epoch else ():
-            order = generator(self.seed, "order", whose, epoch).permutation(own)
+            order = permuted(own, self.seed, "order", whose, epoch)
             first, last = max(start - epoch * per_epoch, 0), min(end - epoch * per_epoch, per_epoch)
             yield order[first * size : last * size]
 

@@ -5,6 +5,7 @@ gives the same draw on any engine, in any order, in a resumed run, and at both e
 """
 
 import hashlib
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,23 @@ def key(seed: int, purpose: str, *ids: int) -> int:
 def generator(seed: int, purpose: str, *ids: int) -> np.random.Generator:
     """A NumPy generator of its own for this key (counter-based: Philox)."""
     return np.random.Generator(np.random.Philox(key=key(seed, purpose, *ids)))
+
+
+def permuted(items: NDArray[np.int64], seed: int, purpose: str, *ids: int) -> NDArray[np.int64]:
+    """The items in the order that the generator of this key would give them.
+
+    It is not made anew, which takes four times as long as the order itself: the thread's own one is set to the key.
+    """
+    if not hasattr(_own, "bits"):
+        _own.bits = np.random.Philox(key=0)
+        _own.fresh, _own.drawing = _own.bits.state, np.random.Generator(_own.bits)
+    _own.fresh["state"]["key"][0] = key(seed, purpose, *ids)
+    _own.bits.state = _own.fresh
+    order: NDArray[np.int64] = _own.drawing.permutation(items)
+    return order
+
+
+_own = threading.local()
 
 
 def torch_generator(seed: int, purpose: str, *ids: int) -> "torch.Generator":

@@ -87,9 +87,18 @@ class Dealer:
 
     def flops(self, nodes: Indices, round: int, batches: Indices, turns: Turns) -> list[int]:
         """The floating-point operations of training on so many mini-batches of each of these nodes in a round."""
-        pairs = zip(nodes.tolist(), batches.tolist(), strict=True)
-        seen = [(n, self.roster.seen(n, round, b, turns.get(n, PLAIN))) for n, b in pairs]
-        return [TRAINING * self.costs[self.group_of[n]] * samples for n, samples in seen]
+        pairs = zip(nodes.tolist(), batches.tolist(), self.group_of[nodes].tolist(), strict=True)
+        known: dict[tuple[int, int, int], int] = {}  # alike for all with so much data
+        found = []
+        for node, done, group in pairs:
+            alike = group, done, len(self.roster.train[node])
+            if node in turns:
+                found.append(TRAINING * self.costs[group] * self.roster.seen(node, round, done, turns[node]))
+                continue
+            if alike not in known:
+                known[alike] = TRAINING * self.costs[group] * self.roster.seen(node, round, done)
+            found.append(known[alike])
+        return found
 
     def served(self, nodes: list[int]) -> list[Indices]:
         """These nodes by the worker that does their exercises."""

@@ -116,10 +116,12 @@ class Mail:
         asked = np.repeat(np.array(receivers), lengths) * self.graph.nodes + np.concatenate(wanted)
         at = np.minimum(np.searchsorted(code, asked), max(len(code) - 1, 0))
         found = code[at] == asked if len(code) else np.zeros(len(asked), bool)
-        ends = np.cumsum(lengths)
-        result: list[Indexed | None] = []
-        for start, end in zip((ends - lengths).tolist(), ends.tolist(), strict=True):
-            came = found[start:end]
-            heard = mails[at[start:end][came]]
-            result.append(Indexed(self, heard[~self.void[heard]]) if deadline or came.all() else None)
-        return result
+        first = np.concatenate([[0], np.cumsum(lengths)])
+        here = np.concatenate([[0], np.cumsum(found)])
+        came = mails[at[found]]
+        kept = ~self.void[came]
+        told = np.concatenate([[0], np.cumsum(kept)])[here][first].tolist()
+        complete = deadline | (np.diff(here[first]) == lengths)
+        heard = came[kept]
+        each = zip(complete.tolist(), told, told[1:], strict=False)
+        return [Indexed(self, heard[start:end]) if done else None for done, start, end in each]

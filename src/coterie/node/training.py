@@ -9,14 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from coterie.contract import Fields, Layout, Me, Message, State
 from coterie.datasets import Inputs
 from coterie.errors import ConfigError
 from coterie.job import PLAIN, Indices, Roster, Samples
 from coterie.lessons import Loss
-from coterie.node._traces import tidy
+from coterie.node._traces import IGNORED, Replay
 from coterie.node.architecture import Architecture
 from coterie.node.evaluation import Caution, Curves
 from coterie.node.linear import by_hand
@@ -29,7 +28,7 @@ NONE: Indices = np.empty(0, np.int64)
 Turns = Mapping[int, Train]
 """What nodes were asked for, of those who are not to train as the method has it."""
 
-_traces: dict[Any, Any] = {}
+_traces: dict[Any, Replay] = {}
 """Traced gradients of this process, by all that they depend on: a trace costs as much as hundreds of steps."""
 
 
@@ -56,7 +55,9 @@ class Trainer(Rows):
         self._varying = Varying(roster)
         self._linear = by_hand(roster, samples, architecture, self.optimiser)
         self._buffers: dict[str, Tensor] = {}
-        self._traced_for = (repr(roster.models[group]), repr(roster.objective), roster.training.clamp, samples.kind)
+        self._all_count = bool(samples.classes) and not bool((samples.train_y == IGNORED).any())
+        about = repr(roster.models[group]), repr(roster.objective), roster.training.clamp, samples.kind
+        self._traced_for = (*about, self._all_count)
 
     def meet(self, degree: Indices) -> None:
         """Let the nodes know how many they hear, `[nodes of the job]`: where the network changes, in every round."""
@@ -223,11 +224,19 @@ class Trainer(Rows):
         self, rows: Indices, steps: Indices, round: int, turns: Sequence[Train]
     ) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Per step: how many rows still train, their samples' indices [m, B], and each sample's share of its mean."""
-        schedules = [self.roster.schedule(int(self.nodes[r]), round, t) for r, t in zip(rows, turns, strict=True)]
+        whose = list(zip(self.nodes[rows].tolist(), turns, strict=True))
+        size = self.roster.training.batch_size
+        if len(rows) and (steps == steps[0]).all() and not any(len(self.roster.train[n]) % size for n, _ in whose):
+            orders = [np.concatenate([NONE, *self.roster.orders(n, round, t)]) for n, t in whose]
+            whole = np.stack(orders).reshape(len(rows), -1, size).swapaxes(0, 1)  # none is shorter than the others
+            share = torch.full((len(rows), size), 1 / size)
+            yield from ((len(rows), index, share) for index in torch.from_numpy(np.ascontiguousarray(whole)))
+            return
+        schedules = [self.roster.schedule(n, round, t) for n, t in whose]
         for step in range(int(steps.max(initial=0))):
             live = int((steps > step).sum())
             batches = [next(s) for s in schedules[:live]]
-            yield live, *pad(batches, stack_height(live, len(rows)), self.roster.training.batch_size)
+            yield live, *pad(batches, stack_height(live, len(rows)), size)
 
     def _gradient(
         self, params: dict[str, Tensor], x: Inputs, y: Tensor, share: Tensor, me: Me, training: bool, *noise: Tensor
@@ -236,11 +245,11 @@ class Trainer(Rows):
         height = len(y)
         trace = (*self._traced_for, training, tuple(y.shape[:2]), y.device)
         known = (me.node[:height], me.size[:height], me.degree[:height], me.labels[:height])
-        inputs = (params, x, y, share, *known, *noise)
+        others = (y, share, *known, *noise)
         if trace not in _traces:
             self.architecture.train(training)
-            _traces[trace] = tidy(make_fx(vmap(grad(self._loss(training))))(*inputs))
-        return torch.cat([g.flatten(1) for g in _traces[trace](*inputs).values()], dim=1)
+            _traces[trace] = Replay(vmap(grad(self._loss(training))), params, x, others, self._all_count)
+        return torch.cat([g.flatten(1) for g in _traces[trace](params, x, *others)], dim=1)
 
     def _loss(self, training: bool) -> Any:
         module, clamp = self.architecture.module, self.roster.training.clamp if training else None
