@@ -248,6 +248,8 @@ class Job:
     """What each node multiplies its first weights with, if its initialiser does."""
     test: Indices
     """The test samples that evaluations use."""
+    best: bool = False
+    """Whether each node's best model so far is kept beside its present one."""
     origin: Origin | None = None
     """Where the nodes start, if not as their numbers say: a peer alone with its neighbours has no number of its own."""
     numbers: NDArray[np.int64] | None = None

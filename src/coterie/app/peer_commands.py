@@ -200,12 +200,13 @@ def export(
     /,
     *,
     peak: Annotated[bool, Parameter(help="the peak that a lesson kept beside the present model", negative=())] = False,
+    best: Annotated[bool, Parameter(help="the best so far, if keep_models is best", negative=())] = False,
     home: Folder = None,
 ) -> int:
     """Write the peer's model as named tensors, for PyTorch without Coterie."""
 
     from coterie.peers import deployment
 
-    said = deployment.export(_open(home), Path(file), peak)
+    said = deployment.export(_open(home), Path(file), "best" if best else "peak" if peak else "")
     print_paths({"model": file, "is": said["model"], "after round": said["round"]})
     return 0

@@ -61,6 +61,7 @@ def export(
     seed: Annotated[int | None, Parameter(help="which seed, if there are several")] = None,
     node: Annotated[int, Parameter(help="whose model")] = 0,
     peak: Annotated[bool, Parameter(help="the peak that a lesson kept beside the last model", negative=())] = False,
+    best: Annotated[bool, Parameter(help="the best at any time, if keep_models is best", negative=())] = False,
     build: Annotated[bool, Parameter(help="run the model's own part, if that takes it", negative=())] = False,
 ) -> int:
     """Write a trained model of a run as named tensors, for PyTorch without Coterie; or with --csv its records."""
@@ -78,6 +79,6 @@ def export(
     from coterie.runs.runner import open_run
 
     model = open_run(folder).models(method, seed)[node]
-    said = (model.peak if peak else model).export(Path(file), build)
+    said = (model.best if best else model.peak if peak else model).export(Path(file), build)
     print_paths({"model": file, "is": said["model"], "of": f"{said['method']}, seed {said['seed']}, node {node}"})
     return 0

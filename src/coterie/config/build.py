@@ -126,6 +126,7 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
         gains=np.ones(len(train)),
         test=np.sort(some),
         measures=tuple(e.measures),
+        best=e.keep_models == "best",
         notes=notes,
     )
     if job.roster.nodes > 1:  # one alone has all data, or is a peer that will meet others

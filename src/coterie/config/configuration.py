@@ -158,7 +158,10 @@ class Configuration(BaseModel):
         default=(), description=f"more to measure in evaluated rounds: {', '.join(KINDS)}"
     )
     engine: given.Engine = Field(default="local", description="where the nodes live")
-    keep_models: bool = Field(default=True, description="keep the trained models with the run, for `coterie export`")
+    keep_models: bool | Literal["best"] = Field(
+        default=True,
+        description="keep the trained models with the run, for `coterie export`; best: also each node's best one",
+    )
     methods: Annotated[given.Methods, BeforeValidator(by_name)] = Field(
         default={}, description="methods to compare: presets' names, or tables of settings that differ"
     )

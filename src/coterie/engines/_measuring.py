@@ -10,6 +10,7 @@ from coterie.engines._matrices import Models
 from coterie.engines._workers import Workers
 from coterie.job import Indices, Job, Ledger
 from coterie.metrics import Occasion
+from coterie.node import bests
 from coterie.node.measures import Values, layers, tensor_means
 
 
@@ -30,6 +31,9 @@ class Measuring:
         self.ledger.expect(nodes)
         if any(len(self.job.roster.validation[n]) for n in nodes):
             self._judge(nodes, "validation")
+        if self.job.best:
+            served, worth = self.dealer.served(nodes.tolist()), bests.worth(self.job, self.ledger)
+            self.workers.each("hold_best", [(self.dealer.parts(some), worth) for some in served])
 
     def place(self, nodes: Indices, round: int) -> None:
         """Take the measures of these nodes' models as they are now that are not of samples."""

@@ -53,7 +53,7 @@ def stacked_need(job: Job, workers: int, device: str) -> Need:
     """Matrices of all rows, with what rules, optimisers and measures keep beside them, and some worker processes."""
     here = workers if device == "cpu" else 1
     made, rule = architectures(job.roster, job.samples), job.rule
-    beside = (rule.span == "model") + rule.squares + 2 * ("steps" in job.measures)
+    beside = (rule.span == "model") + rule.squares + job.best + 2 * ("steps" in job.measures)
     if job.roster.training.keep_optimiser:
         beside += len(job.roster.optimiser.make().slots)
     rows = sum(

@@ -135,6 +135,9 @@ class Seat:
     def score(self, parts: list[GroupRows], occasion: Occasion, test: Indices) -> dict[str, Values]:
         return self.worker.score(self._here(parts), occasion, test)
 
+    def hold_best(self, parts: list[GroupRows], worth: Values) -> None:
+        self.worker.hold_best(self._here(parts), worth)
+
     def score_peaks(self, parts: list[GroupRows], test: Indices) -> tuple[Indices, dict[str, Values]]:
         return self.worker.score_peaks(self._here(parts), test)
 

@@ -19,6 +19,7 @@ from coterie.errors import during
 from coterie.job import PLAIN, Indices, Roster, Samples
 from coterie.lessons import PEAK, Homecoming, Lesson
 from coterie.metrics import Occasion, Values
+from coterie.node import bests
 from coterie.node.architecture import architectures
 from coterie.node.bundles import Bundle
 from coterie.node.distances import squared_distances
@@ -219,6 +220,13 @@ class Worker:
                 nodes.append(trainer.nodes[chunk])
         values = {name: np.concatenate([f[name] for f in found]) for name in found[0]} if found else {}
         return np.concatenate([*nodes, np.empty(0, np.int64)]), values
+
+    def hold_best(self, parts: list[GroupRows], worth: Values) -> None:
+        """Keep those of these rows that are worth more than they ever were; `worth` has a number for each node."""
+        for g, rows in parts:
+            for row in rows.tolist():
+                trainer = self.trainers[g]
+                bests.hold(self._noted(trainer, row), trainer.matrix[row], worth[trainer.nodes[row]])
 
     def _noted(self, trainer: Trainer, row: int) -> dict[str, Tensor]:
         return self.notes.setdefault(int(trainer.nodes[row]), {})

@@ -31,6 +31,8 @@ DEFAULT = tuple(Choice("metrics", name) for name in ("accuracy", "loss", "f1"))
 class Metric(ABC):
     """How a model is judged: a class whose fields, if it is a dataclass, are the settings."""
 
+    lower: ClassVar[bool] = False
+    """Whether less of it is better."""
     validated: ClassVar[bool] = True
     """Whether it is also taken on each node's own validation samples, which are few."""
     generated: ClassVar[bool] = False

@@ -1,5 +1,7 @@
 """How far predicted numbers are off, in their own unit."""
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from coterie.metrics import Mean, per_number
@@ -10,6 +12,8 @@ class AbsoluteError(Mean):
 
     error = mean of |ŷ − y|, over samples and over the numbers of a target
     """
+
+    lower: ClassVar[bool] = True
 
     def each(self, outputs: Tensor, targets: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
         """The mean absolute difference of each sample's numbers."""

@@ -1,5 +1,7 @@
 """How far predicted numbers are off."""
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from coterie.metrics import Mean, per_number
@@ -10,6 +12,8 @@ class Error(Mean):
 
     error = mean of (ŷ − y)², over samples and over the numbers of a target
     """
+
+    lower: ClassVar[bool] = True
 
     def each(self, outputs: Tensor, targets: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
         """The mean squared difference of each sample's numbers."""

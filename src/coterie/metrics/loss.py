@@ -1,5 +1,7 @@
 """The ordinary loss of class labels."""
 
+from typing import ClassVar
+
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -11,6 +13,8 @@ class Loss(Mean):
 
     loss = mean of −log softmax(z)_y
     """
+
+    lower: ClassVar[bool] = True
 
     def each(self, outputs: Tensor, targets: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
         """The cross-entropy of each label."""

@@ -14,6 +14,7 @@ from coterie.errors import during, noted
 from coterie.failpoints import reach
 from coterie.job import Indices, Job, Ledger, diverged, foreign
 from coterie.lessons import PEAK, Homecoming, Lesson
+from coterie.node import bests
 from coterie.node.architecture import architectures
 from coterie.node.buffers import BufferPool
 from coterie.node.cost import TRAINING
@@ -311,6 +312,8 @@ class Node(Bearing):
             self.ledger.expect(mine)
             if len(self.job.roster.validation[self.node]):
                 self.ledger.judge(mine, score(self.trainer, row, "validation", self.job.test))
+            if self.job.best:
+                bests.hold(self.notes, self.trainer.matrix[self.row], bests.worth(self.job, self.ledger)[self.node])
         if PEAK in self.notes:
             with lent(self.trainer, row, self.notes[PEAK].unsqueeze(0)):
                 self.ledger.judge(mine, score(self.trainer, row, "peak", self.job.test))

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -231,8 +231,8 @@ def _gain(own: Job, settings: Method, seed: int) -> float:
     return gain(own.rule, [known], np.ones(known.nodes))
 
 
-def export(home: Home, path: Path, peak: bool = False) -> dict[str, str]:
-    """Write the peer's model, or the `peak` beside it, as plain named tensors; what the file says of itself."""
+def export(home: Home, path: Path, which: Literal["", "peak", "best"] = "") -> dict[str, str]:
+    """Write the peer's model, or one that is kept beside it, as plain named tensors; what the file says of itself."""
     found = home.path / RUN / CHECKPOINT
     if not has_checkpoint(found.parent):
         raise PeerError(
@@ -241,7 +241,7 @@ def export(home: Home, path: Path, peak: bool = False) -> dict[str, str]:
     about, _ = load_checkpoint(found)
     whole = found.with_name(BEFORE) if "damage" in about else found
     (model,) = NodeModels.read(whole, method=about["method"], peer=home.name).values()
-    return (model.peak if peak else model).export(path)
+    return (getattr(model, which) if which else model).export(path)
 
 
 def last_words(home: Path) -> str:

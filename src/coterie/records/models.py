@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from coterie import files
 from coterie.errors import RunError
 from coterie.lessons import PEAK
+from coterie.node.bests import BEST
 from coterie.node.description import Description
 from coterie.node.snapshot import Snapshot
 from coterie.records.tensors import read_tensors, write_tensors
@@ -26,17 +27,26 @@ class NodeModel:
     integers: Tensor
     about: dict[str, str] = field(default_factory=dict)
     """Whose it is: method, seed, node, round."""
-    kept: Tensor | None = None
-    """The row that a lesson kept beside the present one."""
+    kept: Mapping[str, Tensor] = field(default_factory=dict)
+    """The rows that are kept beside the present one."""
 
     @property
     def peak(self) -> "NodeModel":
         """The model that a lesson kept beside this one."""
-        if self.kept is None:
+        cure = "Take the present model: lessons such as mutual keep a peak, once a model comes home from one."
+        return self._beside(PEAK, cure)
+
+    @property
+    def best(self) -> "NodeModel":
+        """The node's model as it was when it was judged best by the first metric, on its validation samples."""
+        return self._beside(BEST, 'Take the present model, or run it with keep_models = "best".')
+
+    def _beside(self, which: str, cure: str) -> "NodeModel":
+        if which not in self.kept:
             whose = f"node {self.about['node']}" if "node" in self.about else "the node"
-            cure = "Take the present model: lessons such as mutual keep a peak, once a model comes home from one."
-            raise RunError(f"{whose} has kept no peak", cure=cure)
-        return replace(self, row=self.kept, kept=None, about={**self.about, "kept": PEAK})
+            raise RunError(f"{whose} has kept no {which}", cure=cure)
+        about = {name: said for name, said in self.about.items() if name != "round"}  # it is of another one
+        return replace(self, row=self.kept[which], kept={}, about={**about, "kept": which})
 
     def tensors(self) -> dict[str, Tensor]:
         """The model as named tensors, as the state of its module has them."""
@@ -71,8 +81,9 @@ class NodeModels(Mapping[int, NodeModel]):
         """The models in a snapshot, whose architectures are described so."""
 
         def model(g: int, r: int, node: int) -> NodeModel:
-            rows, peak = kept.rows[g], kept.notes.get(node, {}).get(PEAK)
-            return NodeModel(described[g], rows.matrix[r], rows.integers[r], {**about, "node": str(node)}, peak)
+            rows, noted = kept.rows[g], kept.notes.get(node, {})
+            beside = {name: noted[name] for name in (PEAK, BEST) if name in noted}
+            return NodeModel(described[g], rows.matrix[r], rows.integers[r], {**about, "node": str(node)}, beside)
 
         return cls((n, model(g, r, n)) for g, rows in kept.rows.items() for r, n in enumerate(rows.nodes.tolist()))
 
@@ -108,9 +119,11 @@ class Trained:
 
     @classmethod
     def of(cls, state: Mapping[str, Tensor], descriptions: Mapping[int, Description]) -> "Trained":
-        """Copies of the rows in a snapshot, and of the peaks beside them, without what only training needs."""
+        """Copies of the rows in a snapshot, and of those kept beside them, without what only training needs."""
         rows = ("/nodes", "/matrix", "/integers")
-        kept = [n for n in state if n.endswith(rows) or (n.startswith("notes/") and n.endswith(f"/{PEAK}"))]
+        kept = [
+            n for n in state if n.endswith(rows) or (n.startswith("notes/") and n.endswith((f"/{PEAK}", f"/{BEST}")))
+        ]
         return cls({name: state[name].detach().cpu().clone() for name in kept}, descriptions)
 
     def models(self, **about: str) -> "NodeModels":

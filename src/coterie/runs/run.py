@@ -83,10 +83,17 @@ class Run:
             raise RunError("this run kept no models", cure="Run it with keep_models = true.")
         return self._kept[chosen]
 
-    def model(self, method: str | None = None, seed: int | None = None, node: int = 0, peak: bool = False) -> nn.Module:
-        """One node's trained model, ready to be used: the present one, or the `peak` that a lesson kept beside it."""
+    def model(
+        self,
+        method: str | None = None,
+        seed: int | None = None,
+        node: int = 0,
+        peak: bool = False,
+        best: bool = False,
+    ) -> nn.Module:
+        """One node's trained model, ready to be used: the last one, the `best`, or the `peak` that a lesson kept."""
         model = self.models(method, seed)[node]
-        return (model.peak if peak else model).module()
+        return (model.best if best else model.peak if peak else model).module()
 
     def _one(self, column: str, asked: str | int | None) -> str:
         known = [str(value) for value in self.records[column].unique(maintain_order=True)]
