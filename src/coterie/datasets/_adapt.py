@@ -15,7 +15,7 @@ from torch.utils.data import default_collate
 from coterie.datasets import Dataset, Inputs, each
 from coterie.datasets._arrays import Found
 from coterie.datasets._assembly import Words, assemble, check_settings, set_aside
-from coterie.datasets._table import from_frame
+from coterie.datasets._table import LABELS, from_frame
 from coterie.errors import DataError
 
 KINDS = "(x, y), ((x, y), (x_test, y_test)), a polars or pandas table with a column label, or data sets of PyTorch"
@@ -74,11 +74,20 @@ def _parts(thing: Any) -> list[Any]:
 def _pair(part: Any) -> tuple[Any, Any]:
     """Samples and targets of a part."""
     if _is_map(part):
-        part = default_collate([part[i] for i in range(len(part))])
+        part = _parted(default_collate([part[i] for i in range(len(part))]))
     if not isinstance(part, Sequence) or len(part) != 2:
         got = f"{len(part)} things" if isinstance(part, Sequence) else f"a {type(part).__name__}"
         raise DataError("a part of the data in hand", expected="samples and targets, (x, y)", got=got)
     return part[0], part[1]
+
+
+def _parted(together: Any) -> Any:
+    """Samples and targets of a data set of PyTorch; where it gives dicts, its label is one of them by name."""
+    named = [name for name in together if name in LABELS] if isinstance(together, Mapping) else []
+    if len(named) != 1:
+        return together
+    rest = {name: values for name, values in together.items() if name not in named}
+    return (next(iter(rest.values())) if len(rest) == 1 else rest), together[named[0]]
 
 
 def _numbered(whole: list[tuple[Any, Any]]) -> tuple[list[tuple[Any, Any]], tuple[str, ...]]:

@@ -8,12 +8,13 @@ from coterie.datasets import Dataset
 from coterie.datasets._arrays import Found, members
 from coterie.datasets._assembly import Words, assemble, check_settings
 from coterie.datasets._files import find_path, reading
+from coterie.datasets._hub import HUB, fetched, read_tables, table_files
 from coterie.datasets._idx import PICTURES, decode, labels_beside, picture_files
 from coterie.datasets._pictures import read_pictures
 from coterie.datasets._table import read_csv, read_table
 from coterie.errors import ConfigError, DataError
 
-KINDS = "an .npz, .parquet, .csv or idx file, or a folder of idx files or of pictures"
+KINDS = "an .npz, .parquet, .csv or idx file, or a folder of idx files, of tables or of pictures"
 
 
 def own(
@@ -26,7 +27,7 @@ def own(
     pieces: int = 2000,
     tokenizer: str | None = None,
 ) -> Dataset:
-    """Your own data on this machine: an .npz, Parquet, csv or idx file, or a folder of pictures.
+    """Your own data on this machine: an .npz, Parquet, csv or idx file, or a folder of pictures or of tables.
 
     `path` names one of these; a relative one is looked for in the data folder, then where you are.
 
@@ -34,6 +35,8 @@ def own(
     - `.parquet`, `.csv`: a column label, y or target; every other column a number, or one column of equally long lists,
       or texts, in one called text; a column test, true or false, if there is a test part.
     - idx, as MNIST is published: the file of pictures, its labels beside it, or the folder of both parts.
+    - a data set of Hugging Face: its folder of .parquet files, or of .arrow files as `save_to_disk` writes them, called
+      train… and test… or in folders of these names; or by name, hf://NAME, from its hub. Pictures are taken alone.
     - a folder CLASS/picture.png or .jpg, or train/ and test/ with these; a class may be empty, transparency is dropped.
 
     Bytes are scaled to [0, 1], other numbers and plain columns of a table kept. Labels count from 0; names of classes
@@ -48,7 +51,7 @@ def own(
         cure = "Name it with --dataset.path, or path under [dataset]."
         raise ConfigError("data set own has no dataset.path", expected=KINDS, got="nothing", cure=cure)
     check_settings(classes, test)
-    source = find_path(folder, path, KINDS, Path.exists)
+    source = fetched(path) if path.startswith(HUB) else find_path(folder, path, KINDS, Path.exists)
     found = _reader(source)(source)
     return assemble(found, str(source), source.stem or "own", classes, test, Words(length, pieces, tokenizer))
 
@@ -56,7 +59,7 @@ def own(
 def _reader(source: Path) -> Callable[[Path], Found]:
     if source.is_dir():
         with reading(source, KINDS):
-            return _idx_folder if picture_files(source) else read_pictures
+            return _idx_folder if picture_files(source) else read_tables if table_files(source) else read_pictures
     if source.suffix.lower() == ".npz":
         return _npz
     if source.suffix.lower() in (".parquet", ".pq"):
