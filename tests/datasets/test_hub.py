@@ -14,6 +14,7 @@ from coterie import Experiment
 from coterie.config.build import load_samples
 from coterie.datasets import Dataset
 from coterie.errors import DataError
+from coterie.hub import local
 from coterie.parts import find
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
@@ -108,9 +109,27 @@ def test_a_name_is_fetched_once_from_the_hub(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
     assert len(load("hf://someone/numbers").train_y) == 9
+    assert len(load("hf://someone/numbers").train_y) == 9
     assert asked == [("someone/numbers", "dataset", "refs/convert/parquet")]
     with pytest.raises(DataError, match=r"cannot download hf://someone/gone \(OSError: no route\)"):
         load("hf://someone/gone")
+
+
+def test_weights_and_tokenizers_have_names_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COTERIE_CACHE", str(tmp_path / "cache"))
+    asked: list[Any] = []
+
+    def fetch(name: str, local_dir: Path, allow_patterns: list[str]) -> None:
+        asked.append(name)
+        assert not any("bin" in pattern or "py" in pattern for pattern in allow_patterns)
+        local_dir.mkdir(parents=True)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    folder = local("hf://someone/small")
+    assert local("hf://someone/small") == folder
+    assert folder.is_relative_to(tmp_path / "cache")
+    assert asked == ["someone/small"]
+    assert local(str(tmp_path)) == tmp_path
 
 
 def test_data_sets_of_pytorch_may_give_dicts() -> None:

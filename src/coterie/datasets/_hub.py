@@ -1,6 +1,5 @@
-"""Data sets as Hugging Face keeps them: folders of Parquet or Arrow files in parts, and by name from its hub."""
+"""Data sets as Hugging Face keeps them: folders of Parquet or Arrow files in parts."""
 
-import importlib
 import io
 import re
 from collections.abc import Sequence
@@ -12,42 +11,19 @@ import polars as pl
 from numpy.typing import NDArray
 from PIL import Image
 
-from coterie import waiting
 from coterie.datasets._arrays import Found
-from coterie.datasets._files import cache_folder, check_size, reading
+from coterie.datasets._files import check_size, reading
 from coterie.datasets._pictures import DEEP, GREY
 from coterie.datasets._table import LABELS, from_frame
-from coterie.errors import ConfigError, DataError
+from coterie.errors import DataError
 
-HUB = "hf://"
-"""How a path begins that is a name on the hub: `hf://stanfordnlp/imdb`."""
-CONVERTED = "refs/convert/parquet"
-"""The branch on which the hub has every data set as Parquet files."""
+TABLES = {"repo_type": "dataset", "revision": "refs/convert/parquet", "allow_patterns": "*.parquet"}
+"""Where the hub has every data set as Parquet files."""
 PART = re.compile(r"(train|test|validation|valid|dev)(?![a-z])")
 TESTS = ("test", "validation", "valid", "dev")
 """What may serve for testing, the best first."""
 LAYOUT = "Parquet or Arrow files called train… and test…, or in folders of these names"
 PICTURE = {"bytes", "path"}
-
-
-def fetched(name: str) -> Path:
-    """The folder in the cache with the files of a data set on the hub, downloaded if need be."""
-    try:
-        hub = importlib.import_module("huggingface_hub")
-    except ImportError:
-        cure = 'Install it: pip install "coterie[transformers]"; or download the data set, and name its folder.'
-        raise ConfigError(f"{name} needs huggingface_hub", cure=cure) from None
-    repository = name.removeprefix(HUB)
-    target = cache_folder("hub") / repository.replace("/", "--")
-    waiting.tell(f"downloading {repository} from the hub")
-    how = {"repo_type": "dataset", "revision": CONVERTED, "allow_patterns": "*.parquet", "local_dir": target}
-    try:
-        hub.snapshot_download(repository, **how)
-    except Exception as error:  # the library raises of all kinds
-        said = str(error).strip().partition("\n")[0]
-        cure = "Check the name and the connection; or download it elsewhere, and name its folder."
-        raise DataError(f"cannot download {name} ({type(error).__name__}: {said})", cure=cure) from error
-    return target
 
 
 def table_files(folder: Path) -> list[Path]:

@@ -1,7 +1,6 @@
 """Texts as tokens with a mask: by a tokenizer of the user's, or by word pieces of the training texts."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from coterie.datasets._pieces import PAD, encode, vocabulary
 from coterie.errors import ConfigError, DataError
+from coterie.hub import local
 
 
 def tokenise(parts: Sequence[list[str]], length: int, pieces: int, tokenizer: str | None) -> list[dict[str, Tensor]]:
@@ -27,7 +27,7 @@ def read_tokenizer(folder: str) -> Any:
     except ImportError:
         cure = 'Install it: pip install "coterie[transformers]".'
         raise ConfigError("dataset.tokenizer needs transformers", cure=cure) from None
-    path = Path(folder).expanduser()
+    path = local(folder)
     cure = "Save one there: tokenizer.save_pretrained(folder)."
     if not path.is_dir():
         raise DataError("dataset.tokenizer", expected="a folder with a tokenizer", got=folder, cure=cure)

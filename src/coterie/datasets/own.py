@@ -8,11 +8,12 @@ from coterie.datasets import Dataset
 from coterie.datasets._arrays import Found, members
 from coterie.datasets._assembly import Words, assemble, check_settings
 from coterie.datasets._files import find_path, reading
-from coterie.datasets._hub import HUB, fetched, read_tables, table_files
+from coterie.datasets._hub import TABLES, read_tables, table_files
 from coterie.datasets._idx import PICTURES, decode, labels_beside, picture_files
 from coterie.datasets._pictures import read_pictures
 from coterie.datasets._table import read_csv, read_table
 from coterie.errors import ConfigError, DataError
+from coterie.hub import HUB, fetched
 
 KINDS = "an .npz, .parquet, .csv or idx file, or a folder of idx files, of tables or of pictures"
 
@@ -51,7 +52,7 @@ def own(
         cure = "Name it with --dataset.path, or path under [dataset]."
         raise ConfigError("data set own has no dataset.path", expected=KINDS, got="nothing", cure=cure)
     check_settings(classes, test)
-    source = fetched(path) if path.startswith(HUB) else find_path(folder, path, KINDS, Path.exists)
+    source = fetched(path, **TABLES) if path.startswith(HUB) else find_path(folder, path, KINDS, Path.exists)
     found = _reader(source)(source)
     return assemble(found, str(source), source.stem or "own", classes, test, Words(length, pieces, tokenizer))
 

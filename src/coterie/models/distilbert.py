@@ -48,7 +48,8 @@ def distilbert(
     has 768, 6, 12 and 30,522. Weights from a folder (`save_pretrained`) bring their own sizes, and want samples of the
     tokenizer that belongs to them; the classifier on top is drawn in any case.
 
-    Needs transformers: pip install "coterie[transformers]". Nothing is downloaded.
+    Needs transformers: pip install "coterie[transformers]". Nothing is downloaded unless
+    `weights` is a name on the hub of Hugging Face, `hf://NAME`.
 
     Reference: Sanh et al., DistilBERT, a distilled version of BERT: smaller, faster, cheaper and lighter, 2019
     """
