@@ -8,6 +8,7 @@ no mark, from an earlier version or written anew by another program, is read as 
 
 import contextlib
 import errno
+import importlib
 import json
 import os
 import re
@@ -23,7 +24,8 @@ import numpy as np
 from polars.exceptions import PanicException, PolarsError
 from safetensors import SafetensorError
 
-from coterie.errors import RunError
+from coterie import waiting
+from coterie.errors import ConfigError, DataError, RunError
 from coterie.failpoints import reach
 
 Bytes = bytes | bytearray | memoryview
@@ -317,3 +319,40 @@ def undamaged(path: Path, cure: str) -> Iterator[None]:
         yield
     except (*UNREADABLE, PolarsError, PanicException) as error:
         raise RunError(f"{path} is damaged ({' '.join(str(error).split())})", cure=cure) from error
+
+
+# What is fetched by name, from the hub of Hugging Face.
+
+HUB = "hf://"
+"""How a path begins that is a name on the hub: `hf://stanfordnlp/imdb`."""
+MODEL_FILES = ("*.safetensors", "*.json", "*.txt", "*.model")
+"""What a model consists of: no file that would run somebody's code when it is read."""
+FETCHED = ".whole"
+"""Lies in a folder that was downloaded to its end."""
+
+
+def named(path: str) -> Path:
+    """A folder of the user's, or that of the cache with a model of this name on the hub."""
+    return fetched(path, allow_patterns=list(MODEL_FILES)) if path.startswith(HUB) else Path(path).expanduser()
+
+
+def fetched(name: str, **how: Any) -> Path:
+    """The folder of the cache with what is called so on the hub, downloaded if it is not there."""
+    repository = name.removeprefix(HUB)
+    target = cache_folder() / "hub" / f"{how.get('repo_type', 'model')}s" / repository.replace("/", "--")
+    if (target / FETCHED).is_file():
+        return target
+    try:
+        hub = importlib.import_module("huggingface_hub")
+    except ImportError:
+        cure = 'Install it: pip install "coterie[transformers]"; or download it elsewhere, and name its folder.'
+        raise ConfigError(f"{name} needs huggingface_hub", cure=cure) from None
+    waiting.tell(f"downloading {repository} from the hub")
+    try:
+        hub.snapshot_download(repository, local_dir=target, **how)
+    except Exception as error:  # the library raises of all kinds
+        said = str(error).strip().partition("\n")[0]
+        cure = "Check the name and the connection; or download it elsewhere, and name its folder."
+        raise DataError(f"cannot download {name} ({type(error).__name__}: {said})", cure=cure) from error
+    (target / FETCHED).touch()
+    return target

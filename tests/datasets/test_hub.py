@@ -14,7 +14,7 @@ from coterie import Experiment
 from coterie.config.build import load_samples
 from coterie.datasets import Dataset
 from coterie.errors import DataError
-from coterie.hub import local
+from coterie.files import named
 from coterie.parts import find
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
@@ -125,11 +125,11 @@ def test_weights_and_tokenizers_have_names_too(tmp_path: Path, monkeypatch: pyte
         local_dir.mkdir(parents=True)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
-    folder = local("hf://someone/small")
-    assert local("hf://someone/small") == folder
+    folder = named("hf://someone/small")
+    assert named("hf://someone/small") == folder
     assert folder.is_relative_to(tmp_path / "cache")
     assert asked == ["someone/small"]
-    assert local(str(tmp_path)) == tmp_path
+    assert named(str(tmp_path)) == tmp_path
 
 
 def test_data_sets_of_pytorch_may_give_dicts() -> None:

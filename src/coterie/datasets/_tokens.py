@@ -8,7 +8,7 @@ from torch import Tensor
 
 from coterie.datasets._pieces import PAD, encode, vocabulary
 from coterie.errors import ConfigError, DataError
-from coterie.hub import local
+from coterie.files import named
 
 
 def tokenise(parts: Sequence[list[str]], length: int, pieces: int, tokenizer: str | None) -> list[dict[str, Tensor]]:
@@ -27,7 +27,7 @@ def read_tokenizer(folder: str) -> Any:
     except ImportError:
         cure = 'Install it: pip install "coterie[transformers]".'
         raise ConfigError("dataset.tokenizer needs transformers", cure=cure) from None
-    path = local(folder)
+    path = named(folder)
     cure = "Save one there: tokenizer.save_pretrained(folder)."
     if not path.is_dir():
         raise DataError("dataset.tokenizer", expected="a folder with a tokenizer", got=folder, cure=cure)

@@ -13,7 +13,7 @@ from coterie.datasets._idx import PICTURES, decode, labels_beside, picture_files
 from coterie.datasets._pictures import read_pictures
 from coterie.datasets._table import read_csv, read_table
 from coterie.errors import ConfigError, DataError
-from coterie.hub import HUB, fetched
+from coterie.files import HUB, fetched
 
 KINDS = "an .npz, .parquet, .csv or idx file, or a folder of idx files, of tables or of pictures"
 

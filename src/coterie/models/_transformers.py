@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from coterie.errors import ConfigError
-from coterie.hub import local
+from coterie.files import named
 
 
 def library(model: str, name: str = "transformers", extra: str = "transformers") -> ModuleType:
@@ -33,7 +33,7 @@ def _quieten() -> None:
 
 def configuration(setting: str, kind: Any, folder: str) -> Any:
     """The configuration of this kind that is kept in a folder."""
-    path = local(folder)
+    path = named(folder)
     cure = "Save the model there: model.save_pretrained(folder)."
     if not (path / "config.json").is_file():
         raise ConfigError(setting, expected="a folder with config.json and weights", got=folder, cure=cure)
@@ -48,7 +48,7 @@ def configuration(setting: str, kind: Any, folder: str) -> Any:
 
 def pretrained(setting: str, kind: Any, folder: str, **settings: Any) -> nn.Module:
     """The module of this kind with the weights that are kept in a folder, all of them, and marked as given."""
-    path = local(folder)
+    path = named(folder)
     cure = "Save weights and configuration together: model.save_pretrained(folder)."
     try:
         found, told = kind.from_pretrained(path, local_files_only=True, output_loading_info=True, **settings)

@@ -14,7 +14,6 @@ from coterie.errors import during, noted
 from coterie.failpoints import reach
 from coterie.job import Indices, Job, Ledger, diverged, foreign
 from coterie.lessons import PEAK, Homecoming, Lesson
-from coterie.node import bests
 from coterie.node.architecture import architectures
 from coterie.node.buffers import BufferPool
 from coterie.node.cost import TRAINING
@@ -312,8 +311,7 @@ class Node(Bearing):
             self.ledger.expect(mine)
             if len(self.job.roster.validation[self.node]):
                 self.ledger.judge(mine, score(self.trainer, row, "validation", self.job.test))
-            if self.job.best:
-                bests.hold(self.notes, self.trainer.matrix[self.row], bests.worth(self.job, self.ledger)[self.node])
+            self.trainer.keep_best(self.row, self.notes, self.job, self.ledger)
         if PEAK in self.notes:
             with lent(self.trainer, row, self.notes[PEAK].unsqueeze(0)):
                 self.ledger.judge(mine, score(self.trainer, row, "peak", self.job.test))
@@ -325,8 +323,7 @@ class Node(Bearing):
         layout, kinds = self.trainer.architecture.layout, self.job.measures
         found = {}
         if "spread" in kinds:
-            now = spread(self.params, layout)
-            found = {"sigma_ap_merged": now} if merged else {"sigma_ap": now, "sigma_ap_merged": now}
+            found = dict.fromkeys(("sigma_ap", "sigma_ap_merged")[merged:], spread(self.params, layout))
         if self.steps and merged:
             found |= self.steps.end(self.params, layout)
         for name, values in found.items():

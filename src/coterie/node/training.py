@@ -13,8 +13,9 @@ from torch.func import functional_call, grad, vmap
 from coterie.contract import Fields, Layout, Me, Message, State
 from coterie.datasets import Inputs
 from coterie.errors import ConfigError
-from coterie.job import PLAIN, Indices, Roster, Samples
+from coterie.job import PLAIN, Indices, Job, Ledger, Roster, Samples
 from coterie.lessons import Loss
+from coterie.node import bests
 from coterie.node._traces import IGNORED, Replay
 from coterie.node.architecture import Architecture
 from coterie.node.evaluation import Caution, Curves
@@ -58,6 +59,11 @@ class Trainer(Rows):
         self._all_count = bool(samples.classes) and not bool((samples.train_y == IGNORED).any())
         about = repr(roster.models[group]), repr(roster.objective), roster.training.clamp, samples.kind
         self._traced_for = (*about, self._all_count)
+
+    def keep_best(self, row: int, notes: dict[str, Tensor], job: Job, ledger: Ledger) -> None:
+        """Keep a row, as it has just been judged, among its node's notes if it is the best so far, if asked to."""
+        if job.best:
+            bests.hold(notes, self.matrix[row], bests.worth(job, ledger)[self.nodes[row]])
 
     def meet(self, degree: Indices) -> None:
         """Let the nodes know how many they hear, `[nodes of the job]`: where the network changes, in every round."""
