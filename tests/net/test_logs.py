@@ -190,3 +190,15 @@ def test_who_comes_every_few_seconds_is_told_more_and_more_seldom_as_well() -> N
         told += bool(seldom.due("gone", "bob"))
         now += 3.0
     assert told < 12 + 24
+
+
+def test_what_libraries_tell_of_each_call_that_fails_is_told_seldom(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):  # a peer that starts again
+        logs.setup(tmp_path, "alice", verbose=False)
+    for library in logs.LIBRARIES:
+        caplog.clear()
+        for number in range(100):
+            logging.getLogger(library).error(f"a call failed in it\ntask {number}")
+        assert len(caplog.records) == 1

@@ -31,6 +31,9 @@ SHOWN = (END, "trouble", "round", "finished")
 LINE = 200
 """How many characters of a text from elsewhere are kept."""
 
+LIBRARIES = ("grpc._cython.cygrpc", "asyncio")
+"""Loggers of others, which tell on the terminal, with a traceback, of each call that fails inside them."""
+
 ITEMS, DEPTH = 20, 3
 """How much of a nested field is kept."""
 
@@ -44,6 +47,9 @@ def setup(folder: Path, name: str, verbose: bool, screen: bool = True) -> loggin
             handler.close()
     logger.propagate = False  # names may hold dots: `a.b` is not a part of `a`
     logger.setLevel(logging.DEBUG if verbose else logging.INFO)
+    for library in map(logging.getLogger, LIBRARIES):
+        if not any(isinstance(each, _Rarely) for each in library.filters):
+            library.addFilter(_Rarely())
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = _File(folder / FILE, maxBytes=LARGEST, backupCount=FILES - 1, encoding="utf-8")
@@ -136,6 +142,18 @@ class Seldom:
         if times:
             say(logger, level, event, **fields, **({"times": times} if times > 1 else {}))
         return times > 0
+
+
+class _Rarely(logging.Filter):
+    """Lets what is logged again and again pass more and more seldom."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seldom = Seldom()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is to be told now; what differs in details is the same."""
+        return self._seldom.due(str(record.msg).partition("\n")[0][:LINE]) > 0
 
 
 def clean(text: object, limit: int = LINE) -> str:
