@@ -50,6 +50,22 @@ def test_a_lesson_that_ruins_ones_own_model_is_undone(lesson: str) -> None:
     assert victim.node.params.abs().max() < 10
 
 
+@pytest.mark.parametrize("lesson", ["average", "united"])
+def test_nobody_weighs_more_than_its_share_in_a_lesson(lesson: str) -> None:
+    """Alone with the aggregator, and with more data than anybody, as it says."""
+    protocol = {"name": "wandering", "lesson": lesson, "share": 1.0}
+    victim = Victim(rounds=30, known=False, protocol=protocol, rule="isolation", lr=1e-9)
+    own = victim.node.params.clone()
+
+    def says(sender: int, tag: str, round: int) -> Said | None:
+        if victim.expected.numbers(tag):
+            return NEWS if tag == "news" else None
+        return {"fields": {"w": own + 1.0}, "size": 9.99e11} if sender == 3 else None
+
+    victim.live(1, says)
+    assert (victim.node.params - own).mean() == pytest.approx(0.5, abs=1e-3)
+
+
 @pytest.mark.parametrize("size", [300.0, 9000.0])
 def test_a_small_model_that_travels_is_held_to_ones_own(size: float) -> None:
     """Else it would be averaged, and handed to everyone, for good."""

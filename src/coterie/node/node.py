@@ -266,7 +266,7 @@ class Node(Bearing):
         }
         data = self.school.classroom(self.trainer, self.row, self.number, self.notes, op.turn)
         try:
-            made = self.school.teach(lesson, self.trainer, self.row, heard, data)
+            made = self.school.teach(lesson, self.trainer, self.row, heard, data, self.share)
             taught = self.taught(made, {sender: message for sender, (_, message) in heard.items()})
         except Exception as error:
             self.bear([*heard], error)

@@ -17,6 +17,7 @@ from coterie.lessons import Classroom, Lesson, Loss, Pupil, Said
 from coterie.node.architecture import Architecture, build
 from coterie.node.cost import TRAINING, measured
 from coterie.node.measures import Steps
+from coterie.node.sums import counterweight
 from coterie.node.together import Together
 from coterie.node.training import Trainer
 
@@ -64,14 +65,23 @@ class Schoolhouse:
         return Classroom(samples.inputs(mine), samples.targets(mine), *about, own.supervise(row), learn)
 
     def teach(
-        self, lesson: Lesson, own: Trainer, row: int, heard: Mapping[int, tuple[str, Message]], data: Classroom
+        self,
+        lesson: Lesson,
+        own: Trainer,
+        row: int,
+        heard: Mapping[int, tuple[str, Message]],
+        data: Classroom,
+        share: float = 1.0,
     ) -> dict[int, tuple[str, Fields]]:
         """Apply a lesson to a node's own model and those heard, each with its architecture.
 
-        Gives what each goes home with, as a message has it: trainable parameters and float buffers.
+        Gives what each goes home with, as a message has it: trainable parameters and float buffers. No neighbour has
+        more than this `share` of an average with one's own.
         """
-        me = own.me(row, data.round)
-        pupils = {data.node: self.pupil(own.architecture.signature, own.matrix[row].clone(), float(me.size), me.labels)}
+        me, mine = own.me(row, data.round), own.architecture.signature
+        alike = [float(message.size) for signature, message in heard.values() if signature == mine]
+        size = float(counterweight(me.size, alike, share))
+        pupils = {data.node: self.pupil(mine, own.matrix[row].clone(), size, me.labels)}
         for sender, (signature, message) in sorted(heard.items()):
             whole = torch.cat([message[f] for f in ("w", "buffers") if f in message])
             pupils[sender] = self.pupil(signature, whole, float(message.size), message.fields.get("labels"))

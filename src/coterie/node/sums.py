@@ -165,9 +165,7 @@ class Summed(Heard):
 
     def counterweight(self, size: Tensor, share: float) -> Tensor:
         """One's own data size, or as much as leaves nobody who was heard more than this share of an average."""
-        if share == 1 or not self._said:
-            return size
-        return size.clamp(min=(max(self._said) / share - sum(self._said)) / self.own)
+        return counterweight(size, self._said, share, self.own)
 
     def averaged(self, buffers: Tensor, size: Tensor) -> Tensor:
         """One's own float buffers, averaged with those heard by data size, whatever the rule."""
@@ -184,6 +182,11 @@ class Summed(Heard):
 
     def __getitem__(self, sender: int) -> Packet:
         raise TypeError("what is added up on arrival is not kept: the protocol must say that it keeps packets")
+
+
+def counterweight(size: Tensor, said: list[float], share: float, own: float = 1.0) -> Tensor:
+    """One's own data size, or as much as leaves none of these more than this share of an average with oneself."""
+    return size if share == 1 or not said else size.clamp(min=(max(said) / share - sum(said)) / own)
 
 
 def _check(terms: dict[str, Term], message: Message) -> None:
