@@ -150,15 +150,16 @@ class Began:
 def ends(places: list[str], torn: bool = True) -> Iterator[tuple[str, int, str]]:
     """Where, on which pass and how processes are ended: at each place on its first and its last pass.
 
-    Where nothing was written since the place before, a disk has nothing to forget.
+    Where nothing was written since the place before, a disk has nothing to forget. All three, or if not `torn` one of
+    two, where time is short: the first pass is a kill or tears what was written, in turns.
     """
-    for place in dict.fromkeys(each for each in places if each.startswith("before")):
-        last = places.count(place)
-        yield place, 1, "killed"
+    for number, place in enumerate(dict.fromkeys(each for each in places if each.startswith("before"))):
+        last, tears = places.count(place), "torn" if len(place) % 2 else "zeros"
+        yield place, 1, "killed" if torn or "operation" in place or number % 2 else tears
         if "operation" not in place:
             yield place, last, "lost"
             if torn:
-                yield place, last, "torn" if len(place) % 2 else "zeros"
+                yield place, last, tears
 
 
 def warm_up(job: Job) -> None:

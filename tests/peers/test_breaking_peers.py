@@ -40,6 +40,7 @@ def test_they_are_ended_everywhere_and_finish(ended: tuple[Path, list[list[Any]]
     folder, found = ended
     assert {(code, again) for *_, code, again in found} == {(breaking.ENDED, 0)}
     places = {place for _, place, *_ in found}
+    assert {how for _, _, how, *_ in found} == {"killed", "lost", "torn", "zeros"}
     assert {f"before operation {name}" for name in ("Train", "Send", "Receive", "Merge")} <= places
     assert {"before taking in model", "before write journal.jsonl", "before sync journal.jsonl"} <= places
     assert {f"before rename {name}" for name in ("state.safetensors", "state.before.safetensors")} <= places
