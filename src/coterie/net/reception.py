@@ -25,7 +25,7 @@ from coterie.net.places import StagingPlace
 from coterie.net.questions import question
 from coterie.net.tls import STRANGER, caller
 from coterie.net.wire import CHUNK, Expected, Receiver
-from coterie.net.wire_pb2 import Header, Hello, Receipt
+from coterie.net.wire_pb2 import Answer, Header, Hello, Receipt
 from coterie.node.buffers import BufferPool
 from coterie.node.bundles import NUMBER
 from coterie.node.sums import Packet
@@ -39,6 +39,11 @@ STAGED = 4
 """Messages that may come in at a time, as long as they flow; further ones wait, and their senders with them."""
 SMALL = 4 * CHUNK
 """Bytes of a message that are checked and added up without a thread of their own."""
+
+GREETING = 64 << 10
+"""Bytes of a greeting, at most: a real one has about one thousand, and to compare a large one takes long."""
+INTRODUCING = 1.0
+"""Seconds from one introduction by a neighbour to the next that is looked at."""
 
 REFUSALS = {
     "stranger": (grpc.StatusCode.UNAUTHENTICATED, STRANGER),
@@ -59,6 +64,8 @@ class Reception:
         self._slots, self._staging = asyncio.Semaphore(STAGED), BufferPool(STAGED)
         self._door, self._doorman = Door(contacts.home), Doorman(contacts.home, self._told)
         self._dialling = Dialling(contacts.home, contacts.cards)
+        self._introducing: dict[str, float] = {}
+        """Until when no other introduction by a neighbour is looked at."""
 
     async def open(self) -> None:
         """Listen."""
@@ -98,7 +105,12 @@ class Reception:
 
     async def introduce(self, request: bytes, context: grpc.aio.ServicerContext) -> bytes:
         """A neighbour says that a third would be a good one."""
-        return await self.hear_of((await self._caller(context)).card.name, request)
+        by, now = (await self._caller(context)).card.name, time.monotonic()
+        if now < self._introducing.get(by, 0.0):  # to read a card takes a while, and writes to the disk
+            said: bytes = Answer(asks=True, reason="too-many").SerializeToString()
+            return said
+        self._introducing[by] = now + INTRODUCING
+        return await self.hear_of(by, request)
 
     async def hear_of(self, by: str, said: bytes) -> bytes:
         """Somebody is introduced by a neighbour."""
@@ -251,6 +263,8 @@ class Reception:
 
 def _greeting(said: Any) -> Hello:
     """What a neighbour says first; raises `Refused`."""
+    if said is not grpc.aio.EOF and len(said) > GREETING:
+        raise Refused("oversized", f"a greeting of {len(said)} bytes, at most {GREETING} are allowed")
     try:
         if said is not grpc.aio.EOF:
             hello: Hello = Hello.FromString(said)
