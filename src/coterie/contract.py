@@ -181,6 +181,11 @@ class Rule:
     """`coordinate`: every column is merged alike and alone. `model`: the rule must see whole rows."""
     raw: bool = False
     """Whether `merge` asks for `inbox.rows`: then a peer must keep every neighbour's model."""
+    robust: bool = False
+    """Whether it bears liars, so that float buffers are merged as parameters are, and not averaged by data size.
+
+    Such a rule is `raw`, merges each coordinate of `w` alone, and has no memory.
+    """
     observes: bool = False
     """Whether `observe` is to be called after local training."""
     squares: bool = False

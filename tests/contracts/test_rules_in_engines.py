@@ -50,6 +50,14 @@ def test_same_numbers(engine: str, rule: str, network: str) -> None:
     agree(ran(engine, rule, network), ran("memory", rule, network))
 
 
+@pytest.mark.parametrize("engine", ["loop", "cluster"])
+@pytest.mark.parametrize("rule", [n for n in names("rules") if find("rules", n).target.robust])  # type: ignore[attr-defined]
+def test_same_statistics(engine: str, rule: str) -> None:
+    """Of batch norm: rules that bear liars merge these, too."""
+    world = NETWORKS["failing"] | {"model": {"name": "cnn", "channels": [4], "kernel": 3, "norm": "batch"}}
+    agree(drive(engine, rule=rule, **world), drive("memory", rule=rule, **world))
+
+
 @pytest.mark.parametrize("engine", ["workers", "cluster"])
 @pytest.mark.parametrize("network", ["failing", "pairs", "metropolis, failing"])
 @pytest.mark.parametrize("rule", [*names("rules"), *MEMORIES], ids=ids)

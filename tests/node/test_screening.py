@@ -114,6 +114,21 @@ def test_a_curvature_that_cannot_be_is_refused() -> None:
     assert (victim.node.state["h"] >= 0).all()
 
 
+@pytest.mark.parametrize("rule", ["median", "trimmed_mean"])
+def test_rules_that_bear_liars_bear_their_statistics_too(rule: str) -> None:
+    victim = Victim(rule=rule, model=BATCH_NORM, batches=1)
+    seen: list[Tensor] = []
+
+    def says(sender: int, tag: str, round: int) -> Said:
+        fields = victim.honest(round=round)
+        seen.append(fields["buffers"].clone())
+        return {"fields": {**fields, "buffers": fields["buffers"] * 50.0} if sender == 1 else fields}
+
+    victim.live(1, says)
+    assert not victim.refused
+    assert torch.equal(victim.node.trainer.buffers[victim.node.row], seen[0])
+
+
 @pytest.mark.parametrize("rule", names("rules"))
 def test_there_is_a_bound_for_all_that_a_rule_says(rule: str) -> None:
     """A field that may be as large as any is one by which a neighbour takes the merge over."""

@@ -276,15 +276,19 @@ class Merger:
                         self.state[name][at] = value
 
     def average_buffers(self, exchange: Exchange) -> None:
-        """Float buffers (batch-norm statistics) are averaged by data size, whatever the rule; answers have none."""
-        averaging = Rule()
+        """Float buffers (batch-norm statistics): by data size, or by a rule that is robust; answers have none."""
         exchange = replace(exchange, heard=tuple(h for h in exchange.heard if "buffers" in h.bundle.fields))
-        at = torch.as_tensor(exchange.rows)
-        me = self.me(exchange.rows, exchange.round)
-        bundles = [h.bundle for h in exchange.heard]
-        messages = [Message({"w": self.tensor(b.fields["buffers"])}, self._sizes(b), b.round) for b in bundles]
-        own = Message({"w": self.buffers[at]}, me.size, exchange.round)
-        self.buffers[at] = StackInbox(averaging, exchange, messages, own, {}).mean("w", own=not self.rule.replaces)
+        merged = []
+        for part in self._parts(exchange) if self.rule.robust else [exchange]:
+            at, me = torch.as_tensor(part.rows), self.me(part.rows, part.round)
+            bundles = [h.bundle for h in part.heard]
+            messages = [Message({"w": self.tensor(b.fields["buffers"])}, self._sizes(b), b.round) for b in bundles]
+            own = Message({"w": self.buffers[at]}, me.size, part.round)
+            inbox = StackInbox(Rule(), part, messages, own, {})
+            robust = self.rule.merge(me, own["w"], {}, inbox)[0] if self.rule.robust else None
+            merged.append((at, inbox.mean("w", own=not self.rule.replaces) if robust is None else robust))
+        for at, new in merged:
+            self.buffers[at] = new
 
     def _block(
         self, exchange: Exchange, columns: slice, me: Me, cache: dict[Any, Any]

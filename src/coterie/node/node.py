@@ -216,7 +216,7 @@ class Node(Bearing):
             size = heard.counterweight(me.size, self.share)
             mine = Message(rule.send(me, self.params, self.state), size, self.number)
             params, state = rule.merge(me, self.params.clone(), self.state, StreamInbox(rule, mine, heard))
-            buffers = heard.averaged(own, size)
+            buffers = heard.averaged(own, size, me)
             if self.blame is not None and (not sound(params, buffers) or spoilt(self.state, state)):
                 raise FloatingPointError("what came of the merge is not finite")
         except Exception as error:

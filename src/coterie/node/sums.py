@@ -1,12 +1,13 @@
 """What a node heard, added up as it comes or kept: one inbox for one node alone with its own model."""
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from coterie.contract import Message, Rule, Term, finite
+from coterie.contract import Me, Message, Rule, Term, finite
 from coterie.errors import Refused
 from coterie.node.buffers import BufferPool
 from coterie.node.bundles import NUMBER
@@ -167,10 +168,14 @@ class Summed(Heard):
         """One's own data size, or as much as leaves nobody who was heard more than this share of an average."""
         return counterweight(size, self._said, share, self.own)
 
-    def averaged(self, buffers: Tensor, size: Tensor) -> Tensor:
-        """One's own float buffers, averaged with those heard by data size, whatever the rule."""
+    def averaged(self, buffers: Tensor, size: Tensor, me: Me) -> Tensor:
+        """One's own float buffers, averaged with those heard by data size, or as the rule does it if that is robust."""
         if not buffers.numel() or "buffers" not in self.buffers:
             return buffers
+        if self.rule.robust:
+            heard = copy.copy(self)
+            heard.messages = [Message({"w": m["buffers"]}, m.size) for m in self.messages if "buffers" in m]
+            return self.rule.merge(me, buffers, {}, StreamInbox(self.rule, Message({"w": buffers}, size), heard))[0]
         own = None if self.rule.replaces else Term(buffers, size)
         return self.buffers.merged("buffers", own, True, self.own)
 

@@ -19,7 +19,7 @@ class Median(Rule):
     Reference: Yin et al., Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates, 2018
     """
 
-    raw = True
+    raw = robust = True
 
     def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
         ordered = inbox.rows("w", own=True).sort(dim=-2).values

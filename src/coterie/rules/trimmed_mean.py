@@ -24,7 +24,7 @@ class TrimmedMean(Rule):
     Reference: Yin et al., Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates, 2018
     """
 
-    raw = True
+    raw = robust = True
     share: float = 0.2
 
     def __post_init__(self) -> None:
