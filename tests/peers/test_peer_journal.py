@@ -8,11 +8,14 @@ import polars as pl
 import pytest
 
 from coterie import records
+from coterie.contract import Rule
 from coterie.mail.pace import Timing
 from coterie.net.status import NeighbourStatus, Status
 from coterie.peers import deployment
 from coterie.peers.journal import PeerJournal
 from coterie.peers.runtime import PeerRuntime
+from coterie.protocols import Place, Round
+from coterie.protocols.neighbourhood import Neighbourhood
 from coterie.runs.experiment import Experiment
 from peering import MODEL, TINY, cancelled, given, run, together, until
 from small import Noted
@@ -195,3 +198,22 @@ def test_a_fleet_has_the_runners_events_and_those_of_its_peers(tmp_path: Path) -
     last = noted.named("evaluation")[-1]
     assert last["node"] == [0, 1, 2]
     assert [e.name for e in noted.events if "peer" not in e.data][-2:] == ["end", "end"]
+
+
+def test_what_a_protocol_remarks_in_every_round_is_in_the_journal_and_seldom_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A neighbour may bring it about all day: that it takes no model on, or tells of a role that is not there."""
+    played = Neighbourhood.round
+
+    def remarked(self: Neighbourhood, place: Place, rule: Rule, merge_first: bool) -> Round:
+        place.remarks.append("the walk stays here")
+        yield from played(self, place, rule, merge_first)
+
+    monkeypatch.setattr(Neighbourhood, "round", remarked)
+    crew = given(tmp_path, rounds=20)
+    run(together(crew))
+    folder = crew[0].folder
+    warned = [event for event in records.events(folder) if event.name == "warning"]
+    assert [event["round"] for event in warned] == [*range(1, 21)]
+    assert 1 <= (folder / "log.jsonl").read_text().count("the walk stays here") < 20

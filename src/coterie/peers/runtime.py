@@ -312,8 +312,9 @@ class PeerRuntime:
         await self.links.announce(number)
         reachable = graph.targets[active & (graph.sources == node)].tolist()
         await self.node.round(number, self, reachable, evaluate)
-        for text in self.node.place.remarks:
-            self.journal.warn(text, number)
+        for text in self.node.place.remarks:  # which neighbours may bring about all day
+            self.journal.tell("warning", round=number, text=text)
+            self.seldom.say(self.log, logging.WARNING, text, round=number)
         if config.timing.mode == "async":
             behind = self.mailroom.staleness
             self.ledger.latest["staleness"][node] = np.mean(behind) if behind else np.nan
