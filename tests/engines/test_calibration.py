@@ -26,10 +26,10 @@ def made(**settings: Any) -> Job:
     return build(method, load_samples(method), 0)
 
 
-def chosen(job: Job, times: int = 1) -> tuple[bool, list[str]]:
+def chosen(job: Job, times: int = 1, workers: int = 1) -> tuple[bool, list[str]]:
     """Whether the first architecture is stacked, and what was told meanwhile."""
     told: list[str] = []
-    session = Local(workers=1).open()
+    session = Local(workers=workers).open()
     with waiting.heard_by(lambda text, done, total: told.append(text)):
         plan = session.choose(job, times)
     session.close()
@@ -44,8 +44,18 @@ def test_a_short_run_is_not_calibrated(tmp_path: Path) -> None:
 def test_a_long_run_is_calibrated_once() -> None:
     job = made(rounds=1_000_000)
     first, told = chosen(job)
-    assert [text.partition(":")[0] for text in told] == ["calibrating mlp"]
+    assert [text.partition(":")[0] for text in told] == ["calibrating mlp", "calibrated mlp"]
     assert chosen(job) == (first, [])
+
+
+def test_it_is_measured_at_all_workers_and_anew_for_other_numbers_of_them() -> None:
+    job = made(rounds=1_000_000)
+    first, told = chosen(job, workers=2)
+    which = told[-1].partition(": ")[2].partition(" is fastest")[0]
+    assert which.startswith("stacks of" if first else "one by one")
+    assert which in told[-1].partition("ms a node: ")[2], "what was chosen is among what was measured"
+    assert chosen(job, workers=2) == (first, [])
+    assert chosen(job, workers=1)[1] != []
 
 
 def test_many_short_jobs_are_a_long_run() -> None:

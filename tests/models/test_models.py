@@ -144,10 +144,26 @@ def test_of_one_score_losses_are_those_of_labels_plus_and_minus_one() -> None:
 def test_hidden_layers_are_followed_by_relu_and_the_last_is_not() -> None:
     assert kinds(build("mlp", (4,), 2, sizes=(3, 3))) == ["Flatten", "Linear", "ReLU", "Linear", "ReLU", "Linear"]
     assert kinds(build("cnn_mnist", (1, 28, 28), 10)) == [
-        *["Conv2d", "ReLU", "MaxPool2d"] * 2,
+        *["Conv2d", "MaxPool2d", "ReLU"] * 2,
         *["Flatten", "Linear", "ReLU", "Linear"],
     ]
     assert kinds(build("cnn_so2sat", (10, 32, 32), 17)).count("MaxPool2d") == 0
+
+
+def test_relu_after_the_pool_is_the_same_function_with_the_same_gradient() -> None:
+    pooled_first = build("cnn_mnist", (1, 28, 28), 10)
+    assert isinstance(pooled_first, nn.Sequential)
+    layers = list(pooled_first)
+    for i, layer in enumerate(layers[:]):
+        if isinstance(layer, nn.MaxPool2d):
+            layers[i : i + 2] = layers[i + 1], layer
+    x, y = torch.randn(4, 1, 28, 28), torch.arange(4)
+    found = []
+    for net in (pooled_first, nn.Sequential(*layers)):
+        scores = net(x)
+        loss = nn.functional.cross_entropy(scores, y)
+        found.append((scores, *torch.autograd.grad(loss, list(pooled_first.parameters()))))
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
 def test_dropout_is_on_for_emnist_off_for_fashion_and_changes_no_parameter() -> None:
@@ -186,7 +202,7 @@ def test_padding_keeps_the_image_size_unless_told_otherwise() -> None:
 
 def test_layer_norm_may_follow_the_pool_as_in_mutual_learning() -> None:
     model = build("cnn", (3, 32, 32), 10, channels=(4, 8), norm="layer", norm_after="pool")
-    assert kinds(model) == [*["Conv2d", "ReLU", "MaxPool2d", "GroupNorm"] * 2, "Flatten", "Linear"]
+    assert kinds(model) == [*["Conv2d", "MaxPool2d", "ReLU", "GroupNorm"] * 2, "Flatten", "Linear"]
     assert [m.num_channels for m in model.modules() if isinstance(m, nn.GroupNorm)] == [4, 8]
 
 

@@ -1,32 +1,25 @@
 """Which way of computing rows is faster here: measured once per machine and model, then remembered."""
 
 import contextlib
-import hashlib
 import os
 import platform
-import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import Literal
-
-import numpy as np
-import torch
 
 from coterie import files, waiting
 from coterie.engines._groups import Mode
+from coterie.engines._probing import Probe
 from coterie.errors import ConfigError
 from coterie.job import Roster, Samples
-from coterie.node.architecture import architectures
-from coterie.node.training import Trainer
-from coterie.parts import Choice
 
-CHUNK_BYTES = (256 * 1024, 1024 * 1024, 4 * 1024 * 1024, 16 * 1024 * 1024)
+CHUNK_BYTES = tuple(kilobytes * 1024 for kilobytes in (256, 512, 1024, 2048, 4096, 16384))
 """Sizes of a stack's parameters that are tried."""
 SECONDS = 5.0
 """What a calibration may take, more or less: what would be longer is not tried."""
+PARTS = 8
+"""Of its seconds, each size gets so manieth."""
 
 
 def choose_mode(
@@ -37,20 +30,23 @@ def choose_mode(
     chunk: int,
     workers: int,
     times: int = 1,
+    together: Callable[[int, float], float] | None = None,
 ) -> Mode:
     """Stack or loop, and how many rows at once: as asked, else the faster one on this machine.
 
     Jobs of this kind will be run `times` times. If one row after the other takes all of them no longer than it takes
-    to find out what is faster, nothing is measured.
+    to find out what is faster, nothing is measured. `together` measures at all workers at once, who share caches and
+    memory as they will in the run: the slowest one's seconds per row in stacks of so many (0: one by one), found in so
+    many seconds. Without it one process measures alone.
     """
     if asked == "loop":
         return Mode(False, 1)
-    probe, each = _Probe(roster, samples, group), max(-(-len(roster.groups[group]) // workers), 1)
+    probe, each = Probe(roster, samples, group), max(-(-len(roster.groups[group]) // workers), 1)
     known, stackable = _Known(), f"{probe.signature} stackable"
-    share = f"{probe.signature} batch {roster.training.batch_size} share {each} {asked}"
-    deadline, alone = time.monotonic() + SECONDS, 0.0
+    share = f"{probe.signature} batch {roster.training.batch_size} share {each} of {workers} workers {asked}"
+    deadline = time.monotonic() + SECONDS
     if asked == "auto" and not known.has(stackable, share):
-        alone = probe.looped(deadline)
+        alone = probe.seconds(0, SECONDS / PARTS)
         if alone * times * roster.rounds * _rows_of_a_round(roster, group, workers, probe.steps) < SECONDS:
             return Mode(False, 1)
     if not known.has(stackable, share):
@@ -69,107 +65,34 @@ def choose_mode(
         return Mode(True, chunk)
 
     def fastest() -> int:
-        sizes = sorted({max(1, min(each, b // (4 * probe.width))) for b in CHUNK_BYTES})
-        took = {0: alone or probe.looped(deadline)} if asked == "auto" else {}
-        for size in sizes:
+        measure, took = together or probe.seconds, dict[int, float]()
+        for size in [*([0] if asked == "auto" else []), *_sizes(each, probe.width)]:
             if not took or time.monotonic() + 2 * size * min(took.values()) < deadline:
-                took[size] = probe.stacked(size, deadline)
-        return min(took, key=lambda size: took[size])
+                took[size] = measure(size, SECONDS / PARTS)
+        best = min(took, key=lambda size: took[size])
+        waiting.tell(f"calibrated {roster.models[group].name}: {_found(took, best)}")
+        return best
 
     best = known.recall(share, fastest)
     return Mode(best > 0, max(best, 1))
 
 
+def _sizes(each: int, width: int) -> list[int]:
+    """Sizes of stacks to be tried, of which a few make up the rows of a worker without a small one at the end."""
+    counts = {-(-each // max(size // (4 * width), 1)) for size in CHUNK_BYTES}
+    return sorted({-(-each // count) for count in counts})
+
+
+def _found(took: dict[int, float], best: int) -> str:
+    """What was found, in milliseconds for each row of a few mini-batches."""
+    ways = (("one by one" if not size else f"stacks of {size}", 1000 * took[size]) for size in took)
+    which = f"stacks of {best}" if best else "one by one"
+    return f"{which} is fastest; ms a node: " + ", ".join(f"{way} {ms:.3g}" for way, ms in ways)
+
+
 def _rows_of_a_round(roster: Roster, group: int, workers: int, steps: int) -> float:
     """How many times a worker does in a round what a probe does with one row."""
     return sum(roster.steps(int(node)) for node in roster.groups[group]) / max(steps, 1) / workers
-
-
-class _Probe:
-    """A few rows of the model, trained for a moment with made-up order of the real data."""
-
-    def __init__(self, roster: Roster, samples: Samples, group: int) -> None:
-        self.roster, self.samples, self.group = roster, samples, group
-        self.architecture = architectures(roster, samples)[group]
-        self.width = max(self.architecture.width, 1)
-        self.steps = min(4, max(roster.steps(int(n)) for n in roster.groups[group]))
-        """How many mini-batches a row is trained for."""
-        x = samples.train_x
-        plain = isinstance(x, torch.Tensor) and x.is_floating_point() and samples.classes
-        kind = ",".join(map(str, samples.shape)) if plain else samples.kind
-        model, clamp = roster.models[group], roster.training.clamp is not None
-        alike = not roster.training.keep_optimiser or roster.training.batches is not None
-        alike &= not (roster.training.renew_optimiser and roster.optimiser.make().slots)
-        self.in_step = alike and roster.training.patience is None and not roster.optimiser.make().scheduled
-        self.signature = (
-            f"{self.architecture.signature} {model.settings} {_text(model)} on {kind} {roster.objective.name} "
-            f"{_text(roster.objective)} {roster.optimiser.name} {_text(roster.optimiser)} clamp {clamp} "
-            f"in step {self.in_step} kept {roster.training.keep_optimiser} {roster.device} torch {torch.__version__}"
-        )
-
-    def _trainer(self, rows: int) -> Trainer:
-        steps, size = self.steps, self.roster.training.batch_size
-        whole = np.arange(min(len(self.samples.train_y), steps * size))
-        roster = replace(
-            self.roster,
-            groups=tuple(np.arange(rows) for _ in self.roster.groups),
-            train=tuple(whole[: max(len(whole) - row % 2, 1)] for row in range(rows)),  # so that a batch is padded
-            validation=tuple(whole[:0] for _ in range(rows)),
-            degree=np.zeros(rows, np.int64),
-            labels=self.roster.labels[:1].expand(rows, -1),
-            training=replace(self.roster.training, epochs=None, batches=steps, keep_optimiser=False, patience=None),
-        )
-        matrix = torch.zeros(rows, self.architecture.width, device=self.roster.device)
-        integers = torch.zeros(rows, self.architecture.integers, dtype=torch.int64, device=self.roster.device)
-        for row in range(rows):
-            self.architecture.read(matrix[row], integers[row])
-        return Trainer(roster, self.samples, self.group, self.architecture, matrix, integers)
-
-    def stackable(self) -> bool:
-        """Whether vmap can take the model, in training and in evaluation, and gives what the model itself gives."""
-        # running statistics, optimisers at different counts, nodes that stop one by one
-        if self.architecture.buffers.size or not self.in_step:
-            return False
-        both, few = np.arange(2), torch.arange(min(len(self.samples.test_y), 4))
-        stacked, looped = self._trainer(2), self._trainer(2)
-        alike, own = self.samples.inputs(few, test=True), self.samples.inputs(few.expand(2, -1), test=True)
-        try:
-            stacked.train_stack(both, 1)
-            said = [stacked.outputs(both, alike), stacked.outputs(both, own, own=True)]
-        except Exception:
-            return False
-        for row in range(2):
-            looped.train_row(row, 1)
-        trained = torch.allclose(looped.matrix, stacked.matrix, rtol=1e-2, atol=1e-4)
-        wanted = torch.cat([stacked.outputs(both[[row]], alike) for row in both])  # a single row is not stacked
-        return trained and all(torch.allclose(s, wanted, rtol=1e-2, atol=1e-3) for s in said)
-
-    def stacked(self, rows: int, deadline: float) -> float:
-        """Seconds per row when this many are stacked."""
-        trainer = self._trainer(rows)
-        return _best(lambda: trainer.train_stack(np.arange(rows), 1), deadline) / rows
-
-    def looped(self, deadline: float) -> float:
-        """Seconds per row one by one."""
-        trainer = self._trainer(1)
-        return _best(lambda: trainer.train_row(0, 1), deadline)
-
-
-def _text(choice: Choice) -> str:
-    """A mark of the file a part stands in: it may change, and keep its name."""
-    module = sys.modules.get(choice.part.target.__module__)
-    file = getattr(module, "__file__", None)
-    return hashlib.blake2b(Path(file).read_bytes(), digest_size=4).hexdigest() if file else ""
-
-
-def _best(run: Callable[[], object], deadline: float) -> float:
-    """The least of up to six times that it takes, fewer if the deadline has come; the first is without its habits."""
-    took: list[float] = []
-    while not took or (len(took) < 6 and time.monotonic() < deadline):
-        start = time.perf_counter()
-        run()
-        took.append(time.perf_counter() - start)
-    return min(took[1:] or took)
 
 
 class _Known:

@@ -15,6 +15,7 @@ from coterie.contract import Fields, Message, finite
 from coterie.engines._dealing import GroupRows
 from coterie.engines._gauge import Gauge
 from coterie.engines._groups import Group
+from coterie.engines._probing import Probe
 from coterie.errors import during
 from coterie.job import PLAIN, Indices, Roster, Samples
 from coterie.lessons import PEAK, Homecoming, Lesson
@@ -130,6 +131,11 @@ class Worker:
     def load(self, samples: Samples) -> None:
         """Take a data set into view."""
         self.samples = samples
+
+    def probe(self, roster: Roster, group: int, rows: int, most: float) -> float:
+        """Seconds per row in stacks of so many, found in so many seconds."""
+        assert self.samples is not None
+        return Probe(roster, self.samples, group).seconds(rows, most)
 
     def open(self, roster: Roster, groups: list[Group]) -> None:
         """Begin a job."""

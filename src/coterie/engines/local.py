@@ -66,9 +66,7 @@ class LocalSession(Simulation):
             self.workers.close()
             self.workers = Processes(plan["workers"])
             self._samples = None
-        if self._samples is not job.samples:
-            self.workers.all("load", job.samples)
-            self._samples = job.samples
+        self._load(job.samples)
         self.job = job
         self._modes = [Mode(**mode) for mode in (plan or self.choose(job))["modes"]]
         self.models: Models = Matrices(job, self._modes)
@@ -79,8 +77,22 @@ class LocalSession(Simulation):
 
     def choose(self, job: Job, times: int = 1) -> dict[str, Any]:
         asked = self.engine.mode, self.engine.chunk, self.workers.count, times
-        self._modes = [choose_mode(job.roster, job.samples, g, *asked) for g in range(len(job.roster.groups))]
+
+        def mode(group: int) -> Mode:
+            def together(rows: int, most: float) -> float:
+                self._load(job.samples)
+                took: list[float] = self.workers.all("probe", job.roster, group, rows, most)
+                return max(took)
+
+            return choose_mode(job.roster, job.samples, group, *asked, together)
+
+        self._modes = [mode(group) for group in range(len(job.roster.groups))]
         return self.plan
+
+    def _load(self, samples: Samples) -> None:
+        if self._samples is not samples:
+            self.workers.all("load", samples)
+            self._samples = samples
 
     def need(self, job: Job) -> Need:
         return stacked_need(job, self.workers.count, self.engine.device)

@@ -50,8 +50,10 @@ def convolutions(
         raise ConfigError(f"model {model!r}", expected=expected, got=f"{list(channels)}, {kernel} and {padding}")
     layers: list[nn.Module] = []
     for step in channels:
-        if step == "pool":
-            layers += [nn.MaxPool2d(2), *(normalisation(norm, depth) if norm_after == "pool" else [])]
+        if step == "pool":  # before ReLU, which then has a quarter to do: the same function, and the same gradient
+            at = len(layers) - bool(layers and isinstance(layers[-1], nn.ReLU))
+            layers.insert(at, nn.MaxPool2d(2))
+            layers += normalisation(norm, depth) if norm_after == "pool" else []
             height, width = height // 2, width // 2
         else:
             layers.append(nn.Conv2d(depth, step, kernel, padding=padding))

@@ -95,8 +95,9 @@ def _equal(node: Node, labels: Node | None) -> Node | None:
         other = node.args[1]
         if other == 1:
             return source
-        alike = isinstance(other, Node) and _shape(node) == _shape(other) and _type(node) == _type(other)
-        return other if alike and _ones(source) else None  # type: ignore[return-value]
+        if isinstance(other, Node) and _ones(source) and _shape(node) == _shape(other) and _type(node) == _type(other):
+            return other
+        return None
     if node.target is aten.where.self and _counts(source, labels):
         kept = node.args[1]
         return kept if isinstance(kept, Node) and _shape(kept) == _shape(node) else None
@@ -139,7 +140,8 @@ def _turn(graph: Graph, node: Node) -> None:
         return
     with graph.inserting_before(node):
         turned = [graph.call_function(_across, (tensor,)) for tensor in tensors]
-        found = graph.call_function(node.target, (*turned, 1, node.args[-1]))  # type: ignore[arg-type]
+        over: Any = node.target
+        found = graph.call_function(over, (*turned, 1, node.args[-1]))
         back = graph.call_function(_across, (found,))
     back.meta = dict(node.meta)
     node.replace_all_uses_with(back)

@@ -119,6 +119,7 @@ class Trainer(Rows):
                     square.addcmul_(g, g)
                 for w, g, buffers in zip(weights, gradients, slots, strict=True):
                     optimiser.step(w, g, buffers, count)
+            del loss, gradients  # the next ones then lie where these did, which is still in the processor's cache
             self._look(row, behind + steps, per_epoch)
             if caution and steps % per_epoch == 0 and caution.gives_up():
                 for square in squares:  # of steps that are taken back
