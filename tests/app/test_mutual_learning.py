@@ -49,6 +49,21 @@ def test_methods_on_one_protocol_are_compared_across_architectures() -> None:
     assert set(last.filter(pl.col("peak_accuracy").is_not_null())["method"]) == {"dfml"}
 
 
+def test_a_method_has_flags_of_its_own_beside_those_for_all() -> None:
+    """What is said for one goes over what is said for all; parts that it is given have their flags, too."""
+    alone = "--dfml.protocol.lesson united --dfml.protocol.lesson.epochs 1 --dfml.protocol.walks false"
+    common = "--methods dfml,dec-fedavg --protocol.share 0.4 --dec-fedavg.protocol.share=0.6 --topology complete"
+    found, frame = ran(f"{common} {alone} --models {MIX} --dec-fedavg.batches 4")
+    dfml, average = found["dfml"], found["dec-fedavg"]
+    assert (dfml["lesson"]["name"], dfml["lesson"]["epochs"]) == ("united", 1)
+    assert (dfml["share"], dfml["walks"], average["share"], average["walks"]) == (0.4, False, 0.6, True)
+    trained = {m: frame.filter((pl.col("method") == m) & (pl.col("round") == 1))["batches"] for m in found}
+    assert {m: (batches.max(), (batches > 0).sum()) for m, batches in trained.items()} == {
+        "dfml": (2, 3),
+        "dec-fedavg": (4, 4),
+    }
+
+
 def test_all_baselines_run_side_by_side_from_flags_alone() -> None:
     """The same nodes train in every round; Def-KT wants one architecture."""
     baselines = "dec-fedavg,dec-fedprox,dec-heterofl,dec-fedrolex,dec-dropout"
@@ -128,8 +143,20 @@ def test_flags_go_over_the_method(flags: str, wanted: dict[str, Any]) -> None:
             "at most 2, whom a node can reach here, got 3",
         ),
         ("--methods dfml --models cnn[2,4,8,16]", "8×8 pixels are too few for the layers of model 'cnn'"),
-        ("--methods dfml,decavg --protocol.share 0.3", "unknown setting --protocol.share of protocol neighbourhood"),
-        ("--methods dfml,dec-fedavg --protocol.lesson.epochs 3", "unknown setting protocol.lesson.epochs for protocol"),
+        (
+            "--methods dfml,decavg --protocol.share 0.3",
+            "unknown setting --protocol.share of method decavg. Say it for one method alone: --dfml.protocol.share.",
+        ),
+        (
+            "--methods dfml,dec-fedavg --protocol.lesson.epochs 3",
+            "of method dec-fedavg. Say it for one method alone: --dfml.protocol.lesson.epochs.",
+        ),
+        (
+            "--methods dfml,dec-fedavg --dfml.protocol.lesson.epoch 3",
+            "unknown setting --dfml.protocol.lesson.epoch of method dfml. Did you mean --dfml.protocol.lesson.epochs?",
+        ),
+        ("--methods dfml,dec-fedavg --dfml.seeds 3", "unknown setting of a method 'seeds'"),
+        ("--methods dfml,dec-fedavg --dfml.protocol.share 2", "share is above 0 and at most 1, not 2.0"),
     ],
 )
 def test_what_cannot_be_is_told_before_training(flags: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:

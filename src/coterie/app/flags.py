@@ -8,7 +8,7 @@ import difflib
 import inspect
 import itertools
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -48,6 +48,8 @@ class Flag:
     alias: str = ""
     part: str = ""
     """The part it belongs to, if it does."""
+    method: str = ""
+    """The method for which alone it is, if it is not for all."""
 
     @property
     def switch(self) -> bool:
@@ -135,7 +137,16 @@ def load(room: str, name: str) -> Part:
 
 
 def settings(flags: Sequence[Flag], typed: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
-    """The typed flags as settings to lay over a file; a slot's settings come with the name of their part."""
+    """The typed flags as settings to lay over a file; a slot's settings come with the name of their part.
+
+    What is for one method alone is by its name under `alone`, and leaves it its parts.
+    """
+    found = _settings([flag for flag in flags if not flag.method], typed, base)
+    alone = {m: _settings([f for f in flags if f.method == m], typed, SLOTS) for m in {f.method for f in flags} - {""}}
+    return found | ({"alone": alone} if alone else {})
+
+
+def _settings(flags: Sequence[Flag], typed: Mapping[str, Any], base: Container[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for flag in flags:
         given = typed.get(_identifier(flag.name))
@@ -212,7 +223,7 @@ def spoken(typed: Sequence[str], name: str) -> str | None:
 def check(typed: Sequence[str], flags: Sequence[Flag]) -> None:
     """Refuse a setting that its part does not have, naming the part."""
     known = {f.name for f in flags} | {f.alias for f in flags}
-    places = {".".join(f.path[:-1] or f.path): f.part for f in flags if f.part}
+    places = {".".join(f.path[:-1] or f.path): f.part for f in flags if f.part and not f.method}
     chosen = {place: f"{place} {part}" for place, part in places.items()}
     for token in typed:
         name = token.partition("=")[0]

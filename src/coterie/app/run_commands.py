@@ -28,9 +28,10 @@ A TOML file and flags say the same things, and flags win:
   coterie run my.toml --rounds 100 --seeds 0-4 --out runs/x
   coterie run --rule dechw --rule.theta 30 --topology ba --topology.m 3
   coterie run --rule ./mine.py:Median --model mlp --model.sizes 64,32
-  coterie run --methods isolation,dechw
+  coterie run --methods isolation,dechw --dechw.rule.theta 30
 
-What belongs to a part is written with a dot; naming a rule asks for that one method alone."""
+What belongs to a part is written with a dot, and so is what is for one method alone; naming a rule asks for that one
+method."""
 
 UP = """Run an experiment with a real peer for each node: processes of their own, real sockets, keys, mutual TLS.
 

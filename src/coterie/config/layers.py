@@ -14,8 +14,11 @@ def layered(file: Path | None, flags: Mapping[str, Any], sweeps: bool = False) -
     """Settings from defaults, then the file, then the flags; a rule named by a flag asks for that one method alone.
 
     Flags that set something of a part without naming it go over the methods, if all of them name that part; and a
-    network that is named goes over theirs, if all of them have the same, since it would be for nobody else.
+    network that is named goes over theirs, if all of them have the same, since it would be for nobody else. What they
+    say for one method, which is under `alone` by its name, goes over that.
     """
+    flags = dict(flags)
+    alone: Mapping[str, Mapping[str, Any]] = flags.pop("alone", {})
     base = read(DEFAULT) if file is None else read(file)
     if base.pop("sweep", None) is not None and not sweeps:
         raise ConfigError(f"{file} describes a sweep", cure=f"`coterie sweep {file}` carries it out.")
@@ -34,6 +37,9 @@ def layered(file: Path | None, flags: Mapping[str, Any], sweeps: bool = False) -
     if said is not None and settings.get("methods"):
         above = "rounds" in flags
         settings["methods"] = {n: _with_rounds(n, own, said, above) for n, own in by_name(settings["methods"]).items()}
+    if alone:
+        each = by_name(settings["methods"])
+        settings["methods"] = {n: merge(own, alone[n]) if n in alone else own for n, own in each.items()}
     return Configuration(**settings)
 
 
