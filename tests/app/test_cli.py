@@ -248,7 +248,8 @@ def test_one_command_line_sets_parts_their_settings_and_the_experiment(asked: Ca
     assert experiment.keep_optimiser
     assert (experiment.epochs, experiment.batches, experiment.items) == (2, None, None)
     (method,) = experiment.resolved.values()
-    assert method.topology == {"name": "ba", "m": 3, "connect": False, "assortativity": None, "mixing": "data"}
+    wanted = {"name": "ba", "m": 3, "connect": False, "assortativity": None, "mixing": "data", "own": 1.0}
+    assert method.topology == wanted
     assert method.rule["batch_size"] == 20  # type: ignore[index]
     assert list(experiment.resolved) == ["dechw"], "naming a rule asks for that method alone"
 
