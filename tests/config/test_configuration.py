@@ -145,6 +145,17 @@ def test_flags_of_a_part_that_all_methods_name_go_over_the_methods(tmp_path: Pat
     assert (found["hops"], found["lesson"]["epochs"]) == (2, 3)  # type: ignore[index, call-overload]
 
 
+def test_settings_of_no_part_that_methods_would_never_see_are_refused(tmp_path: Path) -> None:
+    """A file's settings of a part without its name, where each method names its own."""
+    file = tmp_path / "mine.toml"
+    file.write_text('methods = ["dfml"]\n[protocol.lesson]\nepochs = 5\n')
+    with pytest.raises(ConfigError, match=r"protocol has settings but no name \(lesson\).*\[methods\.dfml\.protocol\]"):
+        layered(file, {})
+    file.write_text("[methods.dfml.protocol.lesson]\nepochs = 5\n")
+    (method,) = layered(file, {}).resolved.values()
+    assert method.protocol["lesson"]["epochs"] == 5  # type: ignore[index]
+
+
 def test_naming_a_rule_by_flag_asks_for_that_method_alone() -> None:
     assert list(layered(None, {"rule": {"name": "median"}}).resolved) == ["median"]
     assert list(layered(None, {"rule": "median"}).resolved) == ["median"]

@@ -19,7 +19,7 @@ from pydantic import (
 
 from coterie import methods as presets
 from coterie.config import given
-from coterie.config.slots import SLOTS, as_table, choice, explain, overlay, resolve
+from coterie.config.slots import SLOTS, as_table, choice, explain, overlay, refuse_unnamed, resolve
 from coterie.config.spread import Slot, canonical, deal, kinds, resolved
 from coterie.config.text import by_node, read_toml, seeds_from
 from coterie.errors import ConfigError
@@ -185,6 +185,8 @@ class Configuration(BaseModel):
             raise ConfigError(f"{' and '.join(said)} exclude each other", cure="Give one of them.")
         if self.keep_optimiser and self.renew_optimiser:
             raise ConfigError("keep_optimiser and renew_optimiser exclude each other", cure="Give one of them.")
+        for slot in SLOTS if self.methods else ():
+            refuse_unnamed(slot, getattr(self, slot), next(iter(self.methods)))
         check_churn(self.joins, self.leaves, self.nodes, self.rounds)
         if self.work and (strange := max(self.work)) >= self.nodes:
             raise ConfigError("work names a node that does not exist", expected=f"0 to {self.nodes - 1}", got=strange)

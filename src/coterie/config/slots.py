@@ -100,6 +100,13 @@ def resolve(slot: str, value: Any, room: str = "") -> dict[str, Any]:
     return {"name": part.name, **settings}
 
 
+def refuse_unnamed(slot: str, said: Any, method: str) -> None:
+    """Refuse settings for all methods of a part that is not named: a method that names its own has none of them."""
+    if isinstance(said, Mapping) and said and "name" not in said:
+        cure = f"Name it, or give them to a method: [methods.{method}.{slot}]."
+        raise ConfigError(f"{slot} has settings but no name ({', '.join(said)})", cure=cure)
+
+
 def choice(slot: str, table: Mapping[str, Any]) -> Choice:
     """The `Choice` of a resolved slot, which engines take."""
     left_out = {"name", *EXTRAS.get(slot, {})}
