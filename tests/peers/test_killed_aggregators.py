@@ -9,8 +9,11 @@ from typing import Any
 
 import deadly
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from coterie import records
+from coterie.app import cli
 
 ROUNDS, KILLS = 44, (5, 15, 25)
 RECOVERY = 4 + 2 * 3 + 3
@@ -35,6 +38,19 @@ def test_whoever_led_is_dead_and_the_others_have_done_all_rounds(ended: tuple[Pa
         rows = records.read_frame(folder / name / "run" / "records.parquet")
         assert rows["round"][-1] == ROUNDS
         assert rows["test_accuracy"][-1] > rows["test_accuracy"][0] + 0.1
+
+
+def test_peaks_are_kept_through_all_that_and_exported(ended: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """Each peer's own architecture; a model that has been at no meeting of late is not at its peak."""
+    folder, found = ended
+    same = []
+    for name in found["codes"]:
+        for flags, file in ([], "now"), (["--peak"], "peak"):
+            assert cli.main(["peer", "export", str(tmp_path / file), *flags, "--home", str(folder / name)]) == 0
+        now, peak = load_file(tmp_path / "now"), load_file(tmp_path / "peak")
+        assert {k: v.shape for k, v in now.items()} == {k: v.shape for k, v in peak.items()}
+        same.append(all(torch.equal(now[k], peak[k]) for k in now))
+    assert not all(same)
 
 
 def test_there_is_one_aggregator_again_after_each(ended: tuple[Path, dict[str, Any]]) -> None:
