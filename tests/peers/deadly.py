@@ -24,7 +24,7 @@ from coterie.randomness import key
 PARTS = Path(__file__).parent / "mortal_parts.py"
 NAMES = ("ann", "bob", "cat", "dan", "eve")
 MODELS = ("mlp[8]", "mlp[12,6]", "mlp[16]", "mlp[10,10]", "logistic")
-PATIENCE = 300.0
+PATIENCE = 600.0
 """Seconds after which a run has failed."""
 
 

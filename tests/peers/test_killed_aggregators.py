@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from coterie import records
 from coterie.app import cli
 
-ROUNDS, KILLS = 44, (5, 15, 25)
+ROUNDS, KILLS = 50, (5, 15, 25)
 RECOVERY = 4 + 2 * 3 + 3
 """Rounds after which there is one aggregator again: patience, and twice the way through those who are left."""
 
