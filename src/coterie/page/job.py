@@ -85,7 +85,7 @@ def confusion(reader: RunReader, key: JobKey, node: int | None = None) -> View:
     pairs = np.array([[int(name) for name in pair.split(" as ")] for pair in counted["layer"]])
     if not len(pairs):
         return {}
-    tables = np.zeros((int(counted["node"].cast(pl.Int64).max()) + 1, *(pairs.max(0) + 1)), np.int64)  # type: ignore[arg-type]
+    tables = np.zeros((int(counted["node"].to_numpy().max()) + 1, *(pairs.max(0) + 1)), np.int64)
     tables[counted["node"].to_numpy(), *pairs.T] = counted["value"].to_numpy()
     return {"round": counted["round"][0], "counts": {n: tables[n].tolist() for n in counted["node"].unique().to_list()}}
 

@@ -316,7 +316,7 @@ def collect(folders: list[Path], out: Path) -> tuple[pl.DataFrame, dict[str, int
             run.finish(str(method), int(seed), part, None if measures is None else measures.filter(mine))
         merge(out, {i: found[name][1] / RUN for i, name in enumerate(sorted(found))})
         files.write(out / PEERS, json.dumps(dict(enumerate(sorted(found))), indent=1).encode())
-    ends = {name: int(rows["round"].max()) for name, (rows, _) in sorted(found.items())}  # type: ignore[arg-type]
+    ends = {name: int(rows["round"].to_numpy().max()) for name, (rows, _) in sorted(found.items())}
     return whole, {name: end for name, end in ends.items() if end < settings[name]["rounds"]}
 
 
