@@ -73,6 +73,9 @@ def test_methods_are_compared_seed_by_seed() -> None:
     sheet = pairs_sheet("t", {"data": pl.concat([seed(1, 0.1), seed(2, 0.1)])}, names, [("fast", "slow")])
     assert sheet.headings == ["accuracy", "data, all rounds", "data, last round"]
     assert sheet.rows == [["Fast − Slow", "+0.075 ± 0.000 (2/2)", "+0.100 ± 0.000 (2/2)"]]
+    assert pairs_sheet("t", {"data": seed(1, 0.1)}, names, [("fast", "absent")]).rows == []
+    two = {"data": seed(1, 0.1), "other": seed(1, 0.1).filter(pl.col("method") != "fast")}
+    assert pairs_sheet("t", two, names, [("fast", "slow")]).rows[0][3:] == [UNKNOWN, UNKNOWN]
     once = {"one": seed(1, -0.1)}
     pairs = [("fast", "slow"), ("broken", "slow")]
     assert pairs_sheet("t", once, names, pairs).rows == [

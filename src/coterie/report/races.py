@@ -171,9 +171,15 @@ def at_bytes(records: pl.DataFrame, reference: str) -> pl.DataFrame:
 def pairs_sheet(title: str, frames: Frames, names: Mapping[str, str], pairs: Sequence[tuple[str, str]]) -> Sheet:
     """Differences in accuracy between pairs of methods, seed by seed: both had the same network and data in a seed."""
     rows = []
+    there = [set(records["method"].unique()) for records in frames.values()]
     for one, other in pairs:
         cells = []
-        for records in frames.values():
+        if not any({one, other} <= here for here in there):
+            continue
+        for records, here in zip(frames.values(), there, strict=True):
+            if not {one, other} <= here:
+                cells += [UNKNOWN] * 2
+                continue
             first, second = (_by_seed(records, method) for method in (one, other))
             both = first.join(second, on="seed", suffix=" of the other")
             cells += [ahead(both[what] - both[f"{what} of the other"]) for what in ("mean", "last")]
