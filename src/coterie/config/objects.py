@@ -79,7 +79,8 @@ def _inside(value: Any) -> Any:
     """A setting, or the table of the part that it is."""
     kind = value if inspect.isclass(value) else type(value)
     room = parts.held(kind)
-    return _own(room, value) if room else value
+    plain = list(value) if isinstance(value, tuple) else value  # as a file has it
+    return _own(room, value) if room else plain
 
 
 def _own(room: str, thing: Any) -> dict[str, Any]:
