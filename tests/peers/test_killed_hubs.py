@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import polars.testing
 import pytest
 import torch
 from torch import Tensor
@@ -48,6 +49,18 @@ def test_the_rest_go_on_with_one_model(
     first = model(tmp_path / "x", rest[0])
     for node in rest[1:]:
         torch.testing.assert_close(model(tmp_path / "x", node), first)
+
+
+def test_leaves_wait_for_a_hub_that_is_started_again(tmp_path: Path) -> None:
+    """On a star nobody can take its place."""
+    judged = ["round", "node", "test_loss", "test_accuracy"]
+    given = {**SETTINGS, "topology": "star", "engine": {"name": "peer", "deadline": 60.0}}
+    mortal = {"name": f"{MORTAL}:Hub", "deaths": ["0 2 2"], "marks": str(tmp_path)}
+    found = Experiment(**given, protocol=mortal).run(tmp_path / "x").records.select(judged)
+    assert (tmp_path / "0 2 2").exists()
+    undisturbed = Experiment(**{**given, "engine": "memory"}, protocol="aggregator").run(tmp_path / "y").records
+    expected = undisturbed.select(judged).sort(judged[:2])
+    pl.testing.assert_frame_equal(found.sort(judged[:2]), expected, rel_tol=1e-4)
 
 
 def test_peers_in_different_rounds_have_a_hub_without_deputies(tmp_path: Path) -> None:

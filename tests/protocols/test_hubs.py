@@ -8,6 +8,8 @@ from coterie.errors import ConfigError
 from coterie.network.graph import Graph
 from coterie.protocols import Send
 from coterie.protocols.aggregator import Aggregator
+from coterie.protocols.neighbourhood import Neighbourhood
+from coterie.protocols.relay import Relay
 from stepping import World
 
 NODES = 5
@@ -171,3 +173,10 @@ def test_a_proxy_in_place_of_the_hub_leads_the_others() -> None:
 def test_roles_that_do_not_fit_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Aggregator(**given).fits(NODES)
+
+
+def test_who_knows_no_deputy_waits_for_a_hub_that_is_lost() -> None:
+    assert [Aggregator().waits(node, STAR) for node in range(NODES)] == [False, True, True, True, True]
+    assert not any(Aggregator().waits(node, COMPLETE) for node in range(NODES))
+    assert all(Relay().waits(node, COMPLETE) for node in range(NODES))
+    assert not any(Neighbourhood().waits(node, STAR) for node in range(NODES))

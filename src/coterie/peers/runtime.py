@@ -112,8 +112,8 @@ class PeerRuntime:
         self.node.work = self._work  # type: ignore[method-assign]
         self.node.pool = BufferPool(SUMS)
         turns = config.job.protocol.in_turn(config.job.roster.nodes)
-        # A walk goes past who is gone once it has had the time of a turn to come back; others need not stand still.
-        timing = replace(config.timing, turns=turns, grace=config.timing.deadline if turns > 1 else 0.0)
+        waits = config.job.protocol.waits(config.node, config.job.graph(1))
+        timing = replace(config.timing, turns=turns, grace=config.timing.deadline if waits else 0.0)
         self.pace = Pace(config.numbers.values(), timing, rounds)
         self.pace.present = lambda neighbour, round: bool(config.job.members(round)[neighbour])
         self.mailroom = self._mailroom()

@@ -243,6 +243,10 @@ class Protocol(ABC):
         """How many nodes work one after the other in a round: so much longer is a deadline."""
         return 1
 
+    def waits(self, node: int, graph: Graph) -> bool:
+        """Whether a node that has lost a neighbour had better wait for it a while: without it there is no model."""
+        return self.in_turn(graph.nodes) > 1
+
     def tells(self, nodes: int) -> dict[str, int]:
         """For each tag under which it sends whole numbers among so many nodes, how many."""
         return {}

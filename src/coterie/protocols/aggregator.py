@@ -116,6 +116,10 @@ class Aggregator(Protocol):
             raise ConfigError("peers in different rounds have no hub by round", cure=cure)
         return replace(self, deputies=0)
 
+    def waits(self, node: int, graph: Graph) -> bool:
+        """Where it knows a hub and no deputy."""
+        return len(graph.neighbours(node)) == 1
+
     @property
     def tags(self) -> tuple[str, ...]:
         ranks = ("", *(f" {rank}" for rank in range(1, self.deputies + 1)))
