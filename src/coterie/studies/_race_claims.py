@@ -7,7 +7,7 @@ import polars as pl
 from coterie.report.claims import Claim, Side, agreement_sheet, claims_sheet, rivals, verdicts_sheet
 from coterie.runs.exhibits import Shown
 
-WINDOWS = {"last round": 1, "all rounds": 10**6}
+WINDOWS = {"last round": 1, "mean of the rounds looked at": 10**6}
 """Over how many of the last evaluated rounds a claim is judged."""
 REFERENCES = ("isolation", "fedavg", "cfa-ge")
 DECDIFF = [
