@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import grpc
 import torch
 
 from coterie import processes
@@ -58,6 +59,10 @@ class ByRay(Launcher):
 
     def __init__(self, address: str, gpus: float) -> None:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        address = address or os.environ.get("RAY_ADDRESS", "")
+        named = address not in ("", "auto", "local")
+        if named:
+            _reachable(address)
         try:
             import ray
         except ImportError:
@@ -67,13 +72,13 @@ class ByRay(Launcher):
         self.gpus, self.actors, self.runs = gpus, list[Any](), list[Any]()
         self.joined = bool(ray.is_initialized())
         if not self.joined:
-            self._connect(address or os.environ.get("RAY_ADDRESS", ""))
+            if named:
+                _heed_token(ray, address)
+            self._connect(address)
         self.address = str(self.ray.util.get_node_ip_address())
 
     def _connect(self, address: str) -> None:
         quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
-        if address and address not in ("auto", "local"):
-            _reachable(address)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -90,7 +95,10 @@ class ByRay(Launcher):
         """Join a Ray that runs on this machine; start one if there is none, which ends with this process."""
         if not address:
             with contextlib.suppress(ConnectionError):
-                self.ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
+                found = _running(self.ray)
+                if found != "auto":
+                    _heed_token(self.ray, found)
+                self.ray.init(address=found, log_to_driver=False, logging_level="ERROR")
                 return
         os.environ.setdefault("RAY_worker_niceness", "0")  # they are what the machine is there for
         store = max(LEAST, min(MOST, int(0.1 * (processes.memory_free() or MOST))))
@@ -194,6 +202,35 @@ def _mapped(part: Any, make: Callable[[Any], Any]) -> Any:
     if isinstance(part, dict):
         return {name: _mapped(inner, make) for name, inner in part.items()}
     return tuple(_mapped(inner, make) for inner in part) if isinstance(part, tuple) else make(part)
+
+
+def _running(ray: Any) -> str:
+    """The address of a Ray that runs on this machine; `ConnectionError` if there is none."""
+    try:
+        running = set(ray._private.services.find_gcs_addresses())
+        last = ray._private.services.find_bootstrap_address(None)
+    except AttributeError:  # another version of Ray, which looks for itself
+        return "auto"
+    if not running:
+        raise ConnectionError("no Ray runs here")
+    return str(last if last in running else min(running))
+
+
+def _heed_token(ray: Any, address: str) -> None:
+    """Have this process show Ray's token if that Ray asks for one, and else not.
+
+    Ray shows none where an address is named, and where it is not always the one that it has: that other Rays refuse.
+    """
+    if "RAY_AUTH_MODE" in os.environ:
+        return
+    with grpc.insecure_channel(address) as channel:
+        try:
+            channel.unary_unary("/ray.rpc.NodeInfoGcsService/CheckAlive")(b"", timeout=5)
+        except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+                os.environ["RAY_AUTH_MODE"] = "token"
+                with contextlib.suppress(AttributeError):
+                    ray._raylet.Config.initialize("")  # which it has read without
 
 
 def _hush(ray: Any) -> None:
