@@ -210,6 +210,17 @@ def test_the_scheduler_touches_no_model() -> None:
     assert not re.search(r"\btorch\b|\.matrix\b(?!\()|\bTensor\b|\.fields\b|\.groups\[g\]\.(matrix|state)", text)
 
 
+def test_what_judges_models_knows_what_an_answer_means() -> None:
+    """That is, metrics and objectives do: no node asks which class a model says, or whether it says one."""
+    asking = [p.name for p in (SOURCE / "node").glob("*.py") if re.search(r"\bargmax\b", p.read_text("utf-8"))]
+    assert asking == []
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "trackers").glob("*.py")), ids=lambda path: path.stem)
+def test_an_observer_is_short(path: Path) -> None:
+    assert len(path.read_text("utf-8").splitlines()) <= 100
+
+
 def _code(path: Path) -> Iterator[str]:
     """The lines of a file that define no class of these names."""
     return (line for line in path.read_text("utf-8").splitlines() if not line.lstrip().startswith(("class ", "def ")))
@@ -246,4 +257,4 @@ def test_a_name_means_one_thing() -> None:
 def test_few_types_are_ignored() -> None:
     ignored = {str(p.relative_to(SOURCE)): p.read_text("utf-8").count("type: ignore") for p in FILES}
     assert ignored["config/build.py"] == 0
-    assert sum(ignored.values()) <= 12, {name: count for name, count in ignored.items() if count}
+    assert sum(ignored.values()) <= 6, {name: count for name, count in ignored.items() if count}

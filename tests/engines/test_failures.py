@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import threading
 from pathlib import Path
@@ -85,9 +86,24 @@ def test_an_error_of_a_part_says_node_round_and_operation(case: str, engine: str
     running.round(1, False)
     with pytest.raises(Exception, match=f"in {case}") as caught:
         running.round(2, False)
-    told = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+    told = in_words(caught.value)
     assert words in told
     assert "in round 2" in told
+
+
+def in_words(error: BaseException) -> str:
+    return "\n".join([str(error), *getattr(error, "__notes__", [])])
+
+
+@pytest.mark.parametrize("engine", ["loop", "two", "memory"])
+def test_an_error_in_training_says_so_with_node_and_round(engine: str, tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(BROKEN)
+    running = session(engine)
+    running.begin(job(objective=f"{file}:failing"))
+    with pytest.raises(Exception, match="in objective") as caught:
+        running.round(1, False)
+    assert re.search(r"training (of )?nodes? \d.* in round 1", in_words(caught.value))
 
 
 def test_a_worker_that_dies_is_told_at_once_with_what_it_did() -> None:

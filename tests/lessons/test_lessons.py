@@ -1,6 +1,7 @@
 """Lessons: parts that protocols hold, with settings and notes of their own, given where their node lives."""
 
 import itertools
+import os
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from coterie.config.configuration import read
 from coterie.errors import ConfigError
 from coterie.lessons import Classroom, Pupil
 from coterie.lessons.average import Average
+from coterie.node.snapshot import Snapshot
 from coterie.protocols.aggregator import Aggregator
 from coterie.runs.experiment import Experiment
 from driving import agree, drive, job, outcome, own, session
@@ -108,3 +110,17 @@ def test_a_lesson_is_billed_to_who_gives_it(engine: str, monkeypatch: pytest.Mon
     hub, *leaves = drive(engine, **HUB).ledger["train_seconds"].tolist()
     assert len({*leaves}) == 1
     assert hub > leaves[0]
+
+
+def test_lessons_are_dealt_out_to_the_workers() -> None:
+    """Everyone is an aggregator here: each worker gives the lessons of half of the nodes, the same ones every round."""
+    made = job(protocol={"name": "mentors", "lesson": own("Where")}, topology="complete", nodes=4)
+    running, rounds = session("two"), []
+    running.begin(made)
+    for number in (1, 2):
+        running.round(number, False)
+        notes = Snapshot.read(running.snapshot()).notes
+        rounds.append([int(next(iter(notes[node].values()))) for node in range(4)])
+    assert rounds[0] == rounds[1]
+    assert sorted(map(rounds[0].count, rounds[0])) == [2, 2, 2, 2]
+    assert os.getpid() in rounds[0]

@@ -13,6 +13,8 @@ from coterie.errors import ConfigError
 from coterie.network.graph import Graph
 from coterie.node.architecture import Architecture
 from coterie.parts import find
+from coterie.rules.trimmed_mean import TrimmedMean
+from coterie.runs.experiment import Experiment
 from merging import Nodes, alone, stacked
 
 Merged = Callable[..., tuple[Tensor, State]]
@@ -28,7 +30,7 @@ MODELS = {
 EVERY = pytest.mark.parametrize("model", MODELS)
 
 
-def aligned(base: str = "decavg") -> Rule:
+def aligned(base: str | Rule = "decavg") -> Rule:
     rule: Rule = find("rules", "aligned").make(base=base)
     return rule
 
@@ -154,6 +156,15 @@ def test_bases_that_cannot_be() -> None:
         aligned("cfa_ge")
     with pytest.raises(ConfigError, match="unknown rule 'decavgg'"):
         aligned("decavgg")
+
+
+def test_the_base_has_settings_of_its_own() -> None:
+    table = {"name": "aligned", "base": {"name": "trimmed_mean", "share": 0.3}}
+    (method,) = Experiment(rule=table).resolved.values()
+    assert method.rule == table
+    assert method.choice("rule").make() == aligned(TrimmedMean(share=0.3))
+    with pytest.raises(ConfigError, match=r"rule\.base\.shar.*Did you mean rule\.base\.share"):
+        _ = Experiment(rule={"name": "aligned", "base": {"name": "trimmed_mean", "shar": 0.3}}).resolved
 
 
 def test_it_observes_if_its_base_does() -> None:

@@ -172,7 +172,7 @@ def command(
     """The function as a command with these arguments and flags, for cyclopts to read."""
     whole = inspect.Signature([*arguments, *(flag.parameter for flag in flags)])
     function.__doc__ = help
-    function.__signature__ = whole  # type: ignore[attr-defined]
+    vars(function)["__signature__"] = whole
     function.__annotations__ = {name: p.annotation for name, p in whole.parameters.items()}
     return function
 

@@ -91,7 +91,7 @@ def _found(took: dict[int, float], best: int) -> str:
 
 
 def _rows_of_a_round(roster: Roster, group: int, workers: int, steps: int) -> float:
-    """How many times a worker does in a round what a probe does with one row."""
+    """How many times the work of a probe on one row a worker has in a round."""
     return sum(roster.steps(int(node)) for node in roster.groups[group]) / max(steps, 1) / workers
 
 
@@ -106,7 +106,7 @@ class _Known:
             self.known = {key: value for key, value in found.items() if isinstance(value, int) and value >= 0}
 
     def has(self, *keys: str) -> bool:
-        """Whether all of this is known; of what cannot be stacked no more than that."""
+        """Whether all of these were measured before; if the first is 0, rows cannot be stacked, and that is enough."""
         return self.known.get(keys[0]) == 0 or all(key in self.known for key in keys)
 
     def recall(self, key: str, measure: Callable[[], int]) -> int:

@@ -302,7 +302,7 @@ def begun_again() -> bool:
 
 
 def follow() -> None:
-    """Be a worker of whoever looks after all, until there is no more to do."""
+    """Be a worker of one crew after the other, as the first process calls for them, until it says that all is done."""
     store, crew = _store(), 0
     while True:
         crew += 1
@@ -315,7 +315,7 @@ def follow() -> None:
 
 
 def _place(crew: int) -> str:
-    """Under which name a crew is told of: the store outlives processes, and what those before were told is over."""
+    """The key of a crew in torchrun's store, which outlives processes: after a restart it is another one."""
     return f"coterie {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')} {crew}"
 
 

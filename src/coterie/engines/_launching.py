@@ -40,7 +40,7 @@ class Launcher(ABC):
 
     @abstractmethod
     def start(self, meeting: "Meeting", count: int, samples: Samples) -> None:
-        """Start so many workers, who are to come to the meeting."""
+        """Start so many workers, which are to connect to the meeting."""
 
     def gone(self) -> int | None:
         """A worker that has ended, if that is known otherwise than by its connection."""
@@ -55,18 +55,18 @@ class Launcher(ABC):
         return count
 
     def look(self) -> None:  # noqa: B027  most have nothing to look for
-        """Raise what has gone wrong with those that have not come yet."""
+        """Raise what has gone wrong with workers that have not connected yet."""
 
     @abstractmethod
     def stop(self) -> None:
         """End the workers."""
 
     def leave(self) -> None:  # noqa: B027  most have nothing to leave
-        """There will be no more workers."""
+        """Say that no more workers will be started: whoever waits to be one may end."""
 
 
 class Entrance:
-    """Where others come to: a listener that knows them by a secret."""
+    """A listener to which other processes connect, with a secret to show that they belong here."""
 
     def __init__(self, address: str) -> None:
         self.address, self.key = address, secrets.token_bytes(32)
@@ -79,11 +79,11 @@ class Entrance:
 
     @property
     def way(self) -> dict[str, Any]:
-        """What one needs to know to come."""
+        """What a process must know to connect: address, port and secret."""
         return {"address": self.address, "port": self.port, "key": self.key}
 
     def accept(self) -> tuple[Connection, dict[str, Any]] | None:
-        """Someone who has come, and what it says of itself; None if it was a stranger, `TimeoutError` if nobody."""
+        """Who has connected, and what it says of itself; None if it was a stranger, `TimeoutError` if nobody came."""
         try:
             pipe = self.listener.accept()
         except TimeoutError:
@@ -93,19 +93,19 @@ class Entrance:
         return pipe, pickle.loads(pipe.recv_bytes())
 
     def close(self) -> None:
-        """Nobody is to come any more."""
+        """Stop listening."""
         self.listener.close()
 
 
 class Meeting(Entrance):
-    """Where workers come to, with the store where they find each other."""
+    """The listener to which workers connect, with the store in which they find each other's addresses."""
 
     def __init__(self, address: str) -> None:
         super().__init__(address)
         self.store = TCPStore(address, 0, is_master=True, wait_for_workers=False)
 
     def ticket(self, count: int, device: str = "cpu") -> dict[str, Any]:
-        """What a worker needs to know to come."""
+        """What a worker must know to connect."""
         return {**self.way, "count": count, "device": device, "store": self.store.port}
 
     def gather(self, launcher: Launcher, count: int) -> tuple[list[Connection], list[dict[str, Any]]]:
@@ -178,7 +178,7 @@ def serve(ticket: dict[str, Any], worker: int, samples: Samples | Method | None)
 
 
 def arrive(way: dict[str, Any], worker: int, **more: Any) -> Connection:
-    """Come to a door, and say who has come."""
+    """Connect to an `Entrance`, and say which worker this is, and of which machine."""
     pipe = Client((way["address"], way["port"]), authkey=way["key"])
     about = {
         "worker": worker,

@@ -36,7 +36,7 @@ class Measuring:
             self.workers.each("hold_best", [(self.dealer.parts(some), worth) for some in served])
 
     def place(self, nodes: Indices, round: int) -> None:
-        """Take the measures of these nodes' models as they are now that are not of samples."""
+        """Take the measures of these nodes' present models that need no samples: distances, and what gauges read."""
         for g, _, rows in self.dealer.by_group(nodes.tolist()):
             self._place(g, rows, round)
             self.gauges.trained(g, rows)

@@ -75,14 +75,14 @@ def alone_need(job: Job, processes: int = 0) -> Need:
 
 
 def _memory(job: Job, nodes: np.ndarray, architecture: Architecture) -> float:
-    """What the rule keeps for a node."""
+    """Bytes that the rule keeps for a node."""
     me = job.roster.me(nodes[:1], 0, architecture.layout)
     kept = job.rule.init(me, torch.zeros(1, architecture.layout.size))
     return float(sum(t.nbytes for t in kept.values()))
 
 
 def _step(job: Job, made: list[Architecture]) -> float:
-    """What a training step takes: gradients and what is about them, and what the forward pass keeps for the other."""
+    """Bytes of a training step: gradients with the optimiser's, and what forward passes keep for backward ones."""
     kept = [cost(model, job.samples).activation_bytes for model in job.roster.models]
     batch = job.roster.training.batch_size
     return max(3 * FLOAT * a.width + batch * each for a, each in zip(made, kept, strict=True))

@@ -84,14 +84,14 @@ class Probe:
 
 
 def _text(choice: Choice) -> str:
-    """A mark of the file a part stands in: it may change, and keep its name."""
+    """A digest of the source file of a part: where it was edited, what was measured before counts no more."""
     module = sys.modules.get(choice.part.target.__module__)
     file = getattr(module, "__file__", None)
     return hashlib.blake2b(Path(file).read_bytes(), digest_size=4).hexdigest() if file else ""
 
 
 def _best(run: Callable[[], object], deadline: float) -> float:
-    """The least of up to six times that it takes, fewer if the deadline has come; the first is without its habits."""
+    """The shortest of up to six timings, fewer after the deadline; the first, in which all warms up, does not count."""
     took: list[float] = []
     while not took or (len(took) < 6 and time.monotonic() < deadline):
         start = time.perf_counter()

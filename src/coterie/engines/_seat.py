@@ -72,7 +72,7 @@ class Seat:
         return found
 
     def nothing(self) -> None:
-        """Messages only were to be moved."""
+        """Do nothing but wait for the messages that were asked to come."""
         self.held.arrived()
 
     # A job.
@@ -156,7 +156,7 @@ class Seat:
         return None
 
     def apart(self, g: int) -> np.ndarray:
-        """What was found then."""
+        """How far all rows are apart in each column, as `gauge` found it last."""
         found: np.ndarray = self.models.apart(g).cpu().numpy()
         return found
 

@@ -1,1 +1,1 @@
-"""Who is waited for and what has come: the simulator's post and a peer's mailbox."""
+"""Who is waited for and what has come: the mail of the simulator, and the mailbox and pace of a peer."""

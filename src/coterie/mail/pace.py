@@ -141,7 +141,7 @@ class RoundTimes:
 
 @dataclass(frozen=True)
 class Outlook:
-    """Whether a wait for messages is over, at one moment."""
+    """How a wait for messages stands at one moment: whether it is over, and who is overdue."""
 
     over: bool
     overdue: tuple[int, ...] = ()

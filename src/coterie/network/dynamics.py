@@ -163,8 +163,8 @@ class SparseProduct:
         self._indices, self._starts, self._weights = (torch.from_numpy(a) for a in arrays)
 
     def __call__(self, x: Tensor) -> Tensor:
-        settings = {"mode": "sum", "include_last_offset": True}
-        return F.embedding_bag(self._indices, x, self._starts, per_sample_weights=self._weights, **settings)  # type: ignore[arg-type]
+        indices, starts, weights = self._indices, self._starts, self._weights
+        return F.embedding_bag(indices, x, starts, mode="sum", per_sample_weights=weights, include_last_offset=True)
 
 
 def column_chunks(nodes: int, dimensions: int, several: bool) -> Iterator[list[slice]]:

@@ -68,12 +68,12 @@ class Graph:
     def from_edges(
         cls,
         nodes: int,
-        edges: ArrayLike | Iterable[tuple[int, int]],
+        edges: Iterable[tuple[int, int]],
         weights: ArrayLike | None = None,
         directed: bool = False,
     ) -> "Graph":
         """A graph from pairs (source, target), or from links in any order of their ends; i to i is i's own weight."""
-        pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges), np.int64).reshape(-1, 2)  # type: ignore[arg-type]
+        pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges), np.int64).reshape(-1, 2)
         strength = np.ones(len(pairs)) if weights is None else np.asarray(weights, np.float64)
         if strength.shape != (len(pairs),):
             raise GraphError("weights do not fit the links", expected=f"{len(pairs)} weights", got=strength.shape)

@@ -105,7 +105,7 @@ def _kernighan_lin(graph: Graph, loads: np.ndarray, workers: int, seed: int) -> 
 
 
 def _everyone(owner: Indices, workers: int) -> Indices:
-    """The same, but nobody is left without a node."""
+    """Give each worker that has no node one of whoever has most."""
     owner = owner.copy()
     for worker in range(workers):
         if not (owner == worker).any():

@@ -83,13 +83,13 @@ class Bearing:
         return BufferPool(1)
 
     def mark(self, senders: Iterable[int]) -> Before | None:
-        """The node as it is before these have a part in it, if it may have to go back to that."""
+        """A copy of the node before messages of these senders change it; None where nobody can be to blame."""
         senders = set(senders)
         self.influenced = self.influenced or bool(senders)
         return None if self.blame is None else Before.of(self, senders)
 
     def remember(self, senders: Collection[int]) -> None:
-        """Keep the node as it is before it takes something over, unless it has not trained on what came before that."""
+        """Keep a copy of the node before these senders change it; an earlier one stays until training has gone well."""
         self._before = self._before or self.mark(senders)
         if self._before is not None:
             self._before.senders |= {*senders}

@@ -257,7 +257,8 @@ class Merger:
         """Merge whole rows into `out`, a few at a time (rules with `span = "model"`); nothing else changes yet."""
         width = self.params.shape[1]
         for part in self._parts(exchange):
-            me, cache = self.me(part.rows, exchange.round), {}  # type: ignore[var-annotated]
+            me = self.me(part.rows, exchange.round)
+            cache: dict[Any, Any] = {}
             height = max(h.arcs.shape[1] for h in part.heard)
 
             def block(columns: slice, part: Exchange = part, me: Me = me, cache: dict[Any, Any] = cache) -> StackInbox:
@@ -320,7 +321,7 @@ class Merger:
         return torch.from_numpy(bundle.sizes).to(self.params.device)
 
     def tensor(self, field: Any) -> Any:
-        """A field of a message, whether it is at hand or named, or lies about."""
+        """The tensor of a message's field: itself, scattered over several, or live rows that are named."""
         if isinstance(field, Tensor | Scattered):
             return field
         if field == "params":

@@ -230,7 +230,7 @@ class Node(Bearing):
         self.ledger.add("merge_seconds", np.array([self.node]), time.perf_counter() - start)
 
     def gathering(self, round: int, packets: Iterable[Packet] = ()) -> Summed:
-        """Sums for this peer's inbox of a round, of these parcels and of what will be added."""
+        """The inbox of a round as sums: of these packets, and of those that will be added to it."""
         signature, links = self.trainer.architecture.signature, self.job.graph(round).links(self.node)
         shares, own = self.job.roster.mixing == "metropolis", self.job.roster.weighs(self.node)
         heard = Summed(self.job.rule, signature, links, self.pool, shares, own)
@@ -294,7 +294,7 @@ class Node(Bearing):
     """Where the node gives its lessons and does its exercises."""
 
     def judge(self) -> None:
-        """Measure this peer's model at the end of a round; one that is as it was when it was measured last is not."""
+        """Measure this peer's model at the end of a round, unless it has not changed since it was measured last."""
         if self.job.protocol.judged == "trained":
             self.score(merged=True)
             return

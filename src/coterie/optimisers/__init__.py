@@ -14,8 +14,11 @@ class Optimiser:
     room: ClassVar[str] = "optimisers"
     scheduled: ClassVar[bool] = False
     """Whether it is another one as training goes on: then engines ask for it in every step, node by node."""
-    slots: tuple[str, ...] = ()
-    """The names of the buffers, each of the parameters' shape, zero at first."""
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The names of the buffers, each of the parameters' shape, zero at first."""
+        return ()
 
     @property
     def spares(self) -> bool:

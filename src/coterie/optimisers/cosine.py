@@ -41,7 +41,7 @@ class Cosine(Optimiser):
             raise ValueError(f"warmup {self.warmup:g} and epochs {self.epochs} must not be negative, epochs not 0")
 
     @property
-    def slots(self) -> tuple[str, ...]:  # type: ignore[override]
+    def slots(self) -> tuple[str, ...]:
         return self.of.slots
 
     @property

@@ -27,7 +27,7 @@ class SGD(Optimiser):
     prox: float = 0.0
 
     @property
-    def slots(self) -> tuple[str, ...]:  # type: ignore[override]
+    def slots(self) -> tuple[str, ...]:
         return (*(["momentum"] if self.momentum else []), *(["origin"] if self.prox else []))
 
     @property

@@ -47,7 +47,7 @@ class PeerJournal:
         self.tell("begin", round=0, rounds=self.status.rounds, neighbours=neighbours, **more)
 
     def open(self, events: int, counts: str = "{}") -> None:
-        """Go on after so many events, with what a checkpoint says was counted and not told."""
+        """Open the journal after its first so many events, with counts that the checkpoint says were not told yet."""
         known = self.status
         with self._tolerant():
             journal = Journal(self.folder, {(known.method, known.seed): events})

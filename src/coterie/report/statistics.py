@@ -99,8 +99,8 @@ def characteristic_time(curve: pl.DataFrame, level: float) -> int | None:
     Reference: Valerio, Boldrini, Passarella, Kertész, Karsai, Iñiguez, Coordination-free decentralised federated
     learning on complex networks: overcoming heterogeneity, 2023 (Table IV)
     """
-    first = curve.filter(pl.col("value") >= level)["round"].min()
-    return None if first is None else int(first)  # type: ignore[arg-type]
+    rounds: list[int] = curve.filter(pl.col("value") >= level)["round"].to_list()
+    return min(rounds, default=None)
 
 
 def mean_characteristic_time(curves: pl.DataFrame, level: float) -> tuple[float | None, int]:

@@ -243,7 +243,7 @@ def allocations(runs: Mapping[str, Configuration], folder: Path, remark: str = "
         e = next(iter(experiment.resolved.values()))
         samples = load_samples(e)
         labels = samples.train_y.cpu().numpy()
-        deal: Any = choice("partition", e.partition).make()  # type: ignore[arg-type]
+        deal: Any = choice("partition", as_table(e.partition)).make()
         pairs = split(deal, labels, e.nodes, e.seeds[0], items=e.items, total=e.total, validation=0.0)
         counts = skew.counts(labels, [train for train, _ in pairs], samples.classes)
         path = folder / f"allocation-{name.lower().replace(' ', '-')}.png"

@@ -166,7 +166,8 @@ def _growth(
 
 def _height(records: pl.DataFrame) -> float:
     """The height of the plateau: the mean test loss after the first round."""
-    return float(records.filter(pl.col("round") == 1)["test_loss"].mean() or math.nan)  # type: ignore[arg-type]
+    first = records.filter(pl.col("round") == 1)
+    return float(first.select(pl.col("test_loss").mean()).item() or math.nan)
 
 
 def _fit(fit: Any) -> str:
