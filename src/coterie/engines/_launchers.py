@@ -132,7 +132,7 @@ class ByRay(Launcher):
 
     def hire(self, target: Callable[..., None], *args: Any) -> tuple[Any, Any]:
         """Have a process of one CPU call this, as soon as and wherever there is room: the process, and the call."""
-        made = self.ray.remote(num_cpus=1, num_gpus=self.gpus, max_restarts=0, scheduling_strategy="SPREAD")(Post)
+        made = self.ray.remote(num_cpus=1, num_gpus=self.gpus, max_restarts=0, scheduling_strategy="SPREAD")(Hired)
         actor = made.remote()
         return actor, actor.run.remote(target, *args)
 
@@ -173,7 +173,7 @@ class ByRay(Launcher):
             self.ray.shutdown()  # ends what `init` has started, and nothing else
 
 
-class Post:
+class Hired:
     """What Ray starts: a process in which a program runs."""
 
     def run(self, target: Callable[..., None], *args: Any) -> None:
