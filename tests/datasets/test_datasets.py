@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import importlib.util
 import io
 import os
 import pickle
@@ -18,9 +19,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_breast_cancer, load_digits
 from torch import Tensor
 
 from coterie.datasets import Dataset, mnist
+from coterie.datasets.breast_cancer import breast_cancer
+from coterie.datasets.digits import digits
 from coterie.errors import ConfigError, DataError
 from coterie.parts import find, names
 
@@ -585,3 +589,17 @@ def test_real_files_have_the_published_shape_and_statistics(name: str) -> None:
         assert (y.bincount(minlength=classes) > 0).all()
     assert data.train_x.mean().abs() < 0.01
     assert (data.train_x.std() - 1).abs() < 0.01
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_what_comes_with_scikit_learn_is_read_as_it_reads_it(elsewhere: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its import, which takes long; with it where its files are elsewhere."""
+    expected = {"digits": load_digits(return_X_y=True), "breast_cancer": load_breast_cancer(return_X_y=True)}
+    if elsewhere:
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for name, found in (("digits", digits()), ("breast_cancer", breast_cancer(scaling="none"))):
+        x = np.concatenate([np.asarray(found.train_x), np.asarray(found.test_x)]).reshape(len(expected[name][1]), -1)
+        y = np.concatenate([np.asarray(found.train_y), np.asarray(found.test_y)])
+        rows = expected[name][0].astype(np.float32) / np.float32(16 if name == "digits" else 1)
+        mine, theirs = (np.column_stack([a, b]) for a, b in ((x, y), (rows, expected[name][1])))
+        np.testing.assert_allclose(mine[np.lexsort(mine.T)], theirs[np.lexsort(theirs.T)], rtol=1e-6)

@@ -26,9 +26,10 @@ def test_a_perceptron() -> None:
 
 
 def test_a_convolution() -> None:
-    """2·kernel²·in·out operations for each pixel; kept are images before and after, and where each maximum stood."""
+    """2·kernel²·in·out operations for each pixel; kept are images before and after, where each maximum stood, and what
+    is left laid out flat, as channels come last."""
     flops = 2 * 9 * 3 * 4 * 64 + 2 * (4 * 16) * 10
-    kept = 4 * (3 * 64 + 4 * 64 + 4 * 16) + 8 * (4 * 16)
+    kept = 4 * (3 * 64 + 4 * 64 + 2 * 4 * 16) + 8 * (4 * 16)
     assert of("cnn", images(3, 8, 8), channels=(4,), kernel=3) == Cost(flops, kept)
 
 

@@ -4,10 +4,10 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_breast_cancer
 
 from coterie.datasets import Dataset
 from coterie.datasets._arrays import floats, labels
+from coterie.datasets._shipped import shipped
 from coterie.datasets._split import stratified
 
 Floats = NDArray[np.float64]
@@ -30,8 +30,7 @@ def breast_cancer(folder: Path | None = None, *, test_share: float = 0.2, scalin
 
     Reference: Wolberg et al., Breast Cancer Wisconsin (Diagnostic), UCI Machine Learning Repository, 1995
     """
-    loaded = load_breast_cancer()
-    x, y = loaded.data, loaded.target.astype(np.int64)
+    x, y = shipped("breast_cancer.csv", "load_breast_cancer", skip=1)
     train, test = stratified(y, test_share, "breast_cancer")
     if scaling in SCALINGS:
         least, width = SCALINGS[scaling](x[train])

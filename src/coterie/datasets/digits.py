@@ -1,10 +1,8 @@
 from pathlib import Path
 
-import numpy as np
-from sklearn.datasets import load_digits
-
 from coterie.datasets import Dataset
 from coterie.datasets._arrays import floats, labels
+from coterie.datasets._shipped import shipped
 from coterie.datasets._split import stratified
 
 
@@ -15,8 +13,8 @@ def digits(folder: Path | None = None, *, test_share: float = 0.2) -> Dataset:
 
     Reference: Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, 1998
     """
-    loaded = load_digits()
-    x, y = loaded.images[:, np.newaxis] / 16, loaded.target.astype(np.int64)
+    table, y = shipped("digits.csv.gz", "load_digits")
+    x = table.reshape(-1, 1, 8, 8) / 16
     train, test = stratified(y, test_share, "digits")
     parts = (
         floats("digits", x[train]),

@@ -273,9 +273,7 @@ def process(target: Callable[..., None], *args: Any) -> Callable[[], Any]:
     """What starts a process that does this."""
 
     def start() -> Any:
-        return processes.start(
-            target, *args, preload=["coterie.peers.runtime", "coterie.config.build", "sklearn.datasets"], heeds=True
-        )
+        return processes.start(target, *args, preload=["coterie.peers.runtime", "coterie.config.build"], heeds=True)
 
     return start
 

@@ -1,11 +1,12 @@
 """What an architecture costs: operations, and memory that training needs beside the parameters."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from coterie.datasets import each
 from coterie.job import Samples
@@ -26,6 +27,29 @@ class Cost(NamedTuple):
     """Floating-point operations of a forward pass in products, convolutions and attention; a multiply-add is two."""
     activation_bytes: int
     """What a forward pass keeps for the backward pass, the sample itself included and parameters not."""
+
+
+class _Operations(TorchDispatchMode):
+    """Counts operations as `torch.utils.flop_counter` does, without PyTorch's compiler, whose import takes a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, counts = kwargs or {}, flop_registry.get(func._overloadpacket)
+        if counts is None and func is not torch.ops.prim.device.default:
+            with self:
+                parts = func.decompose(*args, **kwargs)  # into operators that are known, if it is made of such
+            if parts is not NotImplemented:
+                return parts
+        found = func(*args, **kwargs)
+        self.count += 0 if counts is None else int(counts(*args, **kwargs, out_val=found))
+        return found
 
 
 _known: dict[tuple[str, str], Cost] = {}
@@ -55,8 +79,8 @@ def measured(module: nn.Module, samples: Samples) -> Cost:
         return tensor.detach()  # the tensor itself would hold its own history, and never be freed
 
     with torch.random.fork_rng(devices=[]), saved_tensors_hooks(keep, lambda tensor: tensor):
-        with FlopCounterMode(display=False) as counter:
+        with _Operations() as operations:
             outputs = module(x)  # held until the counts are read: memory that is freed may be used again
-        found = Cost(counter.get_total_flops() // SHOWN, sum(kept.values()) // SHOWN)
+        found = Cost(operations.count // SHOWN, sum(kept.values()) // SHOWN)
         del outputs
     return found
