@@ -14,8 +14,8 @@ from coterie.engines._probing import Probe
 from coterie.errors import ConfigError
 from coterie.job import Roster, Samples
 
-CHUNK_BYTES = tuple(kilobytes * 1024 for kilobytes in (256, 512, 1024, 2048, 4096, 16384))
-"""Sizes of a stack's parameters that are tried."""
+CHUNK_BYTES = tuple(kilobytes * 1024 for kilobytes in (1024, 512, 2048, 256, 4096, 16384))
+"""Sizes of a stack's parameters that are tried, the likeliest first."""
 SECONDS = 5.0
 """What a calibration may take, more or less: what would be longer is not tried."""
 PARTS = 8
@@ -79,8 +79,8 @@ def choose_mode(
 
 def _sizes(each: int, width: int) -> list[int]:
     """Sizes of stacks to be tried, of which a few make up the rows of a worker without a small one at the end."""
-    counts = {-(-each // max(size // (4 * width), 1)) for size in CHUNK_BYTES}
-    return sorted({-(-each // count) for count in counts})
+    counts = [-(-each // max(size // (4 * width), 1)) for size in CHUNK_BYTES]
+    return list(dict.fromkeys(-(-each // count) for count in counts))
 
 
 def _found(took: dict[int, float], best: int) -> str:

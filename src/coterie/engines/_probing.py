@@ -77,10 +77,10 @@ class Probe:
 
     def seconds(self, rows: int, most: float) -> float:
         """Seconds per row when this many are stacked, or for 0 one by one; found in so many seconds."""
-        trainer, deadline = self._trainer(max(rows, 1)), time.monotonic() + most
+        trainer = self._trainer(max(rows, 1))
         if not rows:
-            return _best(lambda: trainer.train_row(0, 1), deadline)
-        return _best(lambda: trainer.train_stack(np.arange(rows), 1), deadline) / rows
+            return _best(lambda: trainer.train_row(0, 1), most)
+        return _best(lambda: trainer.train_stack(np.arange(rows), 1), most) / rows
 
 
 def _text(choice: Choice) -> str:
@@ -90,11 +90,15 @@ def _text(choice: Choice) -> str:
     return hashlib.blake2b(Path(file).read_bytes(), digest_size=4).hexdigest() if file else ""
 
 
-def _best(run: Callable[[], object], deadline: float) -> float:
-    """The shortest of up to six timings, fewer after the deadline; the first, in which all warms up, does not count."""
-    took: list[float] = []
+def _best(run: Callable[[], object], most: float) -> float:
+    """The least of up to six times that it takes, fewer if that is more than so many seconds.
+
+    The first does not count: it is without its habits, and traces what the others replay.
+    """
+    run()
+    took, deadline = list[float](), time.monotonic() + most
     while not took or (len(took) < 6 and time.monotonic() < deadline):
         start = time.perf_counter()
         run()
         took.append(time.perf_counter() - start)
-    return min(took[1:] or took)
+    return min(took)

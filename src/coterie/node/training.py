@@ -236,8 +236,10 @@ class Trainer(Rows):
         if len(rows) and (steps == steps[0]).all() and not any(len(self.roster.train[n]) % size for n, _ in whose):
             orders = [np.concatenate([NONE, *self.roster.orders(n, round, t)]) for n, t in whose]
             whole = np.stack(orders).reshape(len(rows), -1, size).swapaxes(0, 1)  # none is shorter than the others
-            share = torch.full((len(rows), size), 1 / size)
-            yield from ((len(rows), index, share) for index in torch.from_numpy(np.ascontiguousarray(whole)))
+            device = self.matrix.device  # where the indices of the whole round go at once
+            share = torch.full((len(rows), size), 1 / size, device=device)
+            indices = torch.from_numpy(np.ascontiguousarray(whole)).to(device)
+            yield from ((len(rows), index, share) for index in indices)
             return
         schedules = [self.roster.schedule(n, round, t) for n, t in whose]
         for step in range(int(steps.max(initial=0))):
