@@ -32,9 +32,7 @@ class Cost(NamedTuple):
 class _Operations(TorchDispatchMode):
     """Counts operations as `torch.utils.flop_counter` does, without PyTorch's compiler, whose import takes a second."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
+    count = 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
