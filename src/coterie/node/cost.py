@@ -77,7 +77,7 @@ def measured(module: nn.Module, samples: Samples) -> Cost:
         return tensor.detach()  # the tensor itself would hold its own history, and never be freed
 
     with torch.random.fork_rng(devices=[]), saved_tensors_hooks(keep, lambda tensor: tensor):
-        with _Operations() as operations:
+        with _Operations() as operations:  # type: ignore[no-untyped-call]
             outputs = module(x)  # held until the counts are read: memory that is freed may be used again
         found = Cost(operations.count // SHOWN, sum(kept.values()) // SHOWN)
         del outputs
