@@ -16,7 +16,7 @@ from coterie.app.cli import main
 from coterie.engines import CheckpointClock
 from coterie.records import Event
 from coterie.runs import runner
-from small import At, Noted, assert_close, small
+from small import At, Noted, assert_close, interrupt, small
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +91,17 @@ class TestRunsAllOverACluster:
         found = spread.sweep({"batches": [1, 2]}, tmp_path / "x", observers=[noted])
         assert sum("lost; it goes on elsewhere" in e["text"] for e in noted.named("warning")) == 1
         assert found.records.filter(found.records["round"] == 2).height == 12
+
+    def test_interrupted_runs_stop_after_their_round_and_go_on(self, rays: RayCluster, tmp_path: Path) -> None:
+        long = small(rounds=300, evaluate=300, engine={"name": "cluster", "address": rays.address})
+        with pytest.raises(KeyboardInterrupt):
+            long.sweep({"rule": ["decavg"]}, tmp_path / "x", observers=[At(1, interrupt)])
+        (kept,) = (tmp_path / "x").glob("tasks/*/jobs/decavg-0/round-*")
+        assert int(kept.name.removeprefix("round-")) < 300
+        noted = Noted()
+        found = long.sweep({"rule": ["decavg"]}, tmp_path / "x", observers=[noted])
+        assert [e["round"] for e in noted.named("begin") if "round" in e.data] == [int(kept.name[6:])]
+        assert found.records["round"].max() == 300
 
     def test_two_ways_at_once_are_refused(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         run = ["sweep", "--grid", "rule=decavg", "--engine", "cluster", "--cluster", "slurm"]

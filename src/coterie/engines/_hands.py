@@ -69,13 +69,13 @@ class Hands:
         while len(self.hired) < count:
             self.last += 1
             way = {**self.door.way, "token": self.token, "secret": self.secret, "cwd": os.getcwd()}
-            self.hired[self.last] = self.launcher.hire(_work, way, self.last)
+            self.hired[self.last] = self.launcher.hire_alone(_work, way, self.last)
 
     def dismiss(self, hand: Hand) -> None:
         """There is nothing left to do for one."""
         hand.pipe.close()
         del self.here[hand.number]
-        self.launcher.end([self.hired.pop(hand.number)[0]])
+        self.launcher.end([self.hired.pop(hand.number)])
 
     def send(self, hand: Hand, call: Errand, *args: Any) -> None:
         """Have a hand call `call(tell, *args)`; one that is lost is told of by `news`."""
@@ -127,7 +127,7 @@ class Hands:
         """End all of them, and the Ray that was started for them."""
         for hand in self.here.values():
             hand.pipe.close()
-        self.launcher.end([actor for actor, _ in self.hired.values()])
+        self.launcher.end(list(self.hired.values()))
         self.door.close()
         self.token.unlink(missing_ok=True)
         self.launcher.leave()
@@ -136,6 +136,8 @@ class Hands:
 def _work(way: dict[str, Any], number: int) -> None:
     """Carry out errands until nobody asks any more. Ctrl-C comes from whoever asks."""
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # Ray blocks it in all of its processes
     with contextlib.suppress(OSError):
         os.chdir(way["cwd"])
     pipe = arrive(way, number, sees=_sees(way["token"], way["secret"]))

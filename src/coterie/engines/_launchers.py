@@ -136,6 +136,12 @@ class ByRay(Launcher):
         actor = made.remote()
         return actor, actor.run.remote(target, *args)
 
+    def hire_alone(self, target: Callable[..., None], *args: Any) -> tuple[Any, Any]:
+        """The same, called in the main thread of its process, to which signals come; whom `hire` has hears none."""
+        made = self.ray.remote(num_cpus=1, num_gpus=self.gpus, max_retries=0, scheduling_strategy="SPREAD")(target)
+        run = made.remote(*args)
+        return None, run
+
     def whole(self) -> int:
         """How many workers there would be room for if nobody else used the cluster."""
         return self._room(self.ray.cluster_resources())
@@ -149,11 +155,11 @@ class ByRay(Launcher):
             return lines[-1].strip()[:300]
         return ""
 
-    def end(self, actors: Sequence[Any]) -> None:
+    def end(self, hired: Sequence[tuple[Any, Any]]) -> None:
         """End processes that were hired."""
-        for actor in actors:
+        for actor, run in hired:
             with contextlib.suppress(Exception):
-                self.ray.kill(actor)
+                self.ray.cancel(run, force=True) if actor is None else self.ray.kill(actor)
 
     def look(self) -> None:
         done, _ = self.ray.wait(self.runs, num_returns=1, timeout=0)
@@ -165,7 +171,7 @@ class ByRay(Launcher):
         return self.runs.index(done[0]) if done else None
 
     def stop(self) -> None:
-        self.end(self.actors)
+        self.end(list(zip(self.actors, self.runs, strict=True)))
         self.actors, self.runs = [], []
 
     def leave(self) -> None:
