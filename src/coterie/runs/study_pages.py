@@ -1,6 +1,7 @@
 """Pages of a study: each exhibit as Markdown, and all of them together."""
 
 import contextlib
+import shlex
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,7 +37,7 @@ def write_page(order: Order, out: Path) -> Path:
     """One page of all exhibits that have been shown so far in this folder, in the order of the study."""
     part, here = find("studies", order.study), records.environment_here()
     seeds = "" if order.seeds is None else f" --seeds {','.join(map(str, order.seeds))}"
-    only = f" --only {','.join(order.only)}" if order.only else ""
+    only = f" --only {shlex.quote(','.join(order.only))}" if order.only else ""
     command = f"coterie study {order.study} --scale {order.scale}{only}{seeds}"
     made = f"Made by `{command}` with Coterie {_version()} and PyTorch {here['torch']} on {here['cores']} cores."
     head = "\n\n".join(filter(None, [f"# {part.summary}", f"{part.reference}." if part.reference else "", made]))
