@@ -402,6 +402,15 @@ class TestCatchingUp:
         assert pace.behind(2, sits=True, patient=True) == [1, 2]
         assert pace.behind(3, sits=True, patient=True) == [1, 2, 3]
 
+    def test_at_most_half_who_are_behind_are_outnumbered(self) -> None:
+        pace = made()
+        assert not pace.outnumbered([1, 2])
+        assert pace.outnumbered([1])
+        pace.neighbours[2].alive = False
+        assert pace.outnumbered([1])  # one of two
+        pace.neighbours[3].alive = False
+        assert not pace.outnumbered([1])
+
     def test_nobody_waits_in_asynchronous_mode(self) -> None:
         pace = made(mode="async")
         assert pace.behind(19) == []

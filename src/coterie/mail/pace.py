@@ -265,8 +265,8 @@ class Pace:
         """Neighbours that this peer lets catch up before it begins a round.
 
         One that takes part may begin when they are in the round before; one that `sits` it out only when they are in
-        it. A `patient` peer has no deadline, so it does not wait for those whom it has given up already. Nobody is
-        waited for in asynchronous mode, unless patiently.
+        it. A `patient` peer may wait long, so it does not wait for those whom it has given up already. Nobody is waited
+        for in asynchronous mode, unless patiently.
         """
         if self.timing.mode == "async" and not patient:
             return []
@@ -276,6 +276,10 @@ class Pace:
         else:  # who sits the round out follows by itself
             awaited = {s: n for s, n in awaited.items() if self.present(s, round)}
         return [s for s, n in awaited.items() if n.round + (0 if sits and self.present(s, round) else AHEAD) < round]
+
+    def outnumbered(self, behind: Collection[int]) -> bool:
+        """Whether those who are behind are at most half of the neighbours who are there: they may not mean to come."""
+        return 2 * len(behind) <= sum(n.hopeful for n in self._members())
 
     def go_on(self, behind: Collection[int], start: float, now: float) -> None:
         """End a wait, from `start` until `now`, for others to catch up: who is still behind is given up for a round."""

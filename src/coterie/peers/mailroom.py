@@ -79,13 +79,17 @@ class Mailroom:
         await happens(self.changed, LOOK)
 
     async def let_catch_up(self, round: int, sits: bool = False, patient: bool = False) -> None:
-        """Wait before a round, until the deadline, for neighbours that are far behind; `patient` knows no deadline.
+        """Wait before a round, until the deadline, for neighbours that are far behind.
 
         Where a link is down, or goes one way only, no message keeps a peer from running away from its neighbours, and
-        they would miss its later messages or skip rounds to follow it. Who `sits` the round out follows them.
+        they would miss its later messages or skip rounds to follow it. Who `sits` the round out follows them. For a
+        `patient` peer the deadline begins when half of those who are there have come: else one could hold it for good.
         """
-        start, deadline = time.monotonic(), math.inf if patient else self.pace.deadline
-        while (behind := self.pace.behind(round, sits, patient)) and time.monotonic() < start + deadline:
+        start, deadline = time.monotonic(), self.pace.deadline
+        end = math.inf if patient else start + deadline
+        while (behind := self.pace.behind(round, sits, patient)) and time.monotonic() < end:
+            if self.pace.outnumbered(behind):
+                end = min(end, time.monotonic() + deadline)
             await self.news()
             self.pace.let_go(time.monotonic())
         self._miss(behind)
