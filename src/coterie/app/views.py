@@ -39,7 +39,7 @@ def graph_command(tokens: list[str], help: str) -> tuple[Callable[..., int], lis
         estimates, number = settings.pop("estimates", False), flags.whole("round", settings.pop("round", 1))
         if number < 1:
             raise CoterieError("round", expected="at least 1", got=number)
-        topology = resolve("topology", {"name": family, **settings.pop("topology", {})})
+        topology = resolve("topology", {**settings.pop("topology", {}), "name": family})
         drawing = Drawing(1, number, topology)
         nodes = flags.whole("nodes", settings.pop("nodes", family_of(drawing).size or NODES))
         if nodes < 1:
@@ -89,7 +89,7 @@ def partition_command(tokens: list[str], help: str) -> tuple[Callable[..., int],
 
         settings = flags.settings(known, given, {})
         seed, picture = flags.whole("seed", settings.pop("seed", 0)), _picture(settings.pop("draw", None))
-        chosen = {"name": scheme, **settings.pop("partition", {})}
+        chosen = {**settings.pop("partition", {}), "name": scheme}
         (experiment,) = Configuration(**settings, partition=chosen).resolved.values()
         samples = load_samples(experiment)
         targets = samples.train_y.numpy()

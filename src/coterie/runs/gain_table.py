@@ -1,9 +1,12 @@
 """What nodes could know of the gain without knowing the network, beside the truth."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from coterie.network.estimates import GossipEstimates, count_nodes, from_degrees, from_nodes, gossip_push_sum, walk
 from coterie.network.graph import Graph
+from coterie.network.mixing import own_weights
 from coterie.runs.gossip import on, survey
 from coterie.topologies import Topology
 
@@ -12,7 +15,7 @@ ROUNDS, MINIMA, VISITS, NEAR = 20, 4000, 100, 0.05
 
 def gain_table(graph: Graph, family: Topology, seed: int = 0) -> dict[str, object]:
     """The gain by size, by a walk, and by two kinds of gossip, each with how far it is from the exact one."""
-    truth = graph.gain()
+    truth = graph.gain(own=own_weights(graph, "data"))
     found: dict[str, object] = {}
 
     def tell(what: str, guess: float) -> None:
@@ -30,7 +33,8 @@ def gain_table(graph: Graph, family: Topology, seed: int = 0) -> dict[str, objec
     spread = GossipEstimates(
         np.where(np.isfinite(asked), asked, 1.0), truth
     )  # who has heard nobody takes itself for alone
-    for name, gossip in (("gossip", spread), ("push-sum", gossip_push_sum(graph, ROUNDS, seed=seed))):
+    sums = replace(gossip_push_sum(graph, ROUNDS, seed=seed), truth=truth)
+    for name, gossip in (("gossip", spread), ("push-sum", sums)):
         until = gossip.rounds_until(NEAR)
         found[f"{name}: rounds to 5 % everywhere"] = f"more than {ROUNDS}" if until is None else until
         found[f"{name}: worst error after {ROUNDS}"] = f"{100 * gossip.errors[-1].max():.2g} %"
