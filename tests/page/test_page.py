@@ -51,6 +51,9 @@ def test_a_run_is_looked_at_from_all_sides(chromium: Any, folder: Path) -> None:
         for key, text in (("2", "each seed"), ("3", "dechw"), ("4", "How uneven"), ("5", "topology.name")):
             page.keyboard.press(key)
             page.wait_for_function("text => document.body.textContent.includes(text)", arg=text)
+        assert "network ring, 6 nodes" in page.text_content("#about")
+        page.click("#about button:has-text('dirichlet')")
+        page.wait_for_selector("nav button[aria-selected='true']:has-text('Data')")
         page.keyboard.press("3")
         page.wait_for_selector("tbody tr:first-child th:has-text('dechw')")
         page.click("thead button:has-text('accuracy')")

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,6 +15,7 @@ from coterie.page.job import confusion, job_view, links_view, matrix, node_view
 from coterie.page.numbers import thinned
 from coterie.page.overview import job_id, overview
 from coterie.page.run import RunReader
+from coterie.page.setting import setting
 from coterie.page.shown import Shown
 from coterie.report.statistics import per_seed, summary
 from coterie.runs.experiment import Experiment
@@ -46,6 +48,8 @@ def test_numbers_of_the_page_are_those_of_the_records(run: Path) -> None:
     best = summary(frame).row(0, named=True)
     assert view["table"]["rows"][0][0] == best["method"] == "dechw"
     assert view["finding"].startswith("dechw reaches")
+    told = ["digits", "dirichlet (alpha 0.5, min_samples 10)", "ring, 6 nodes", "mlp (sizes 64)"]
+    assert [part["name"] for part in view["setting"]] == told
     ends = frame.filter(pl.col("round") == 4, pl.col("method") == "decavg")["test_accuracy"]
     assert view["boxes"]["test_accuracy"]["decavg"]["five"][2] == pytest.approx(ends.median(), rel=1e-4)
     (gap,) = view["differences"]["test_accuracy"]
@@ -56,11 +60,33 @@ def test_numbers_of_the_page_are_those_of_the_records(run: Path) -> None:
     json.dumps(view, allow_nan=False)
 
 
+def test_what_was_learnt_is_told_of_all_methods_and_of_what_has_no_name() -> None:
+    bound = {"pooled": True, "topology": "complete", "nodes": 1}
+    settings: dict[str, Any] = {
+        "nodes": 9,
+        "dataset": {"name": "own", "path": "data/houses.csv"},
+        "partition": {"name": "dirichlet", "alpha": 0.30},
+        "topology": {"name": "ba", "m": 3, "connect": False, "mixing": "data", "own": 1.0},
+        "model": [{"name": "object@82ab:Net", "nodes": 4}, {"name": "./mine.py:Tall", "sizes": [8, 4]}],
+        "methods": {"a": {}, "b": {"topology": {"name": "file", "path": "g.edgelist", "own": 2.0}}, "bound": bound},
+    }
+    assert [(part["what"], part["name"]) for part in setting([settings])] == [
+        ("Data", "houses.csv"),
+        ("dealt by", "dirichlet (alpha 0.3)"),
+        ("Network", "ba (m 3), 9 nodes or g.edgelist, 9 nodes"),
+        ("Model", "Net or Tall (sizes 8-4)"),
+    ]
+    in_hand = {"dataset": "object@82ab:tuple", "methods": {"bound": bound}, "model": 3}
+    assert [part["name"] for part in setting([in_hand])] == ["data in hand", "complete, 1 node"]
+    assert setting([{}, {"methods": 3}]) == []
+
+
 def test_who_was_the_aggregator_and_where_cycles_begin(tmp_path: Path) -> None:
     """It is who all that is sent in a round has gone to."""
     small(nodes=5, rounds=12, seeds=[0], methods=["dfml"]).run(tmp_path / "one")
     view = job_view(reader(tmp_path / "one"), ("dfml", 0))
-    assert [(mark["kind"], mark["round"]) for mark in view["marks"]] == [("cycle", 1), ("cycle", 11)]
+    cycles = [mark["round"] for mark in view["marks"] if mark["kind"] == "cycle"]
+    assert cycles == [1, 11]
     told = {e["round"]: e for e in records.events(tmp_path / "one") if e.name == "exchange" and e["round"]}
     for round in range(1, 13):
         (led,) = view["roles"]["aggregator"][round]

@@ -12,6 +12,7 @@ from coterie import records
 from coterie.errors import CoterieError
 from coterie.page.numbers import five, plain, short, thinned
 from coterie.page.run import RunReader
+from coterie.page.setting import setting
 from coterie.report.statistics import KEYS, complete, label_runs, last_round, mean_ci, methods, per_seed, summary
 from coterie.report.tables import cells, headers, notes, title
 from coterie.report.words import finding, what_was_run
@@ -34,12 +35,14 @@ def overview(readers: Sequence[RunReader]) -> View:
     few = _thin(frame, POINTS)  # the last rounds are among them
     done = complete(few)
     ends = last_round(done)
+    runs = [_run(reader) for reader in readers]
     judged = sorted((c for c in frame.columns if c.startswith("test_")), key=lambda c: c != "test_accuracy")
     return {
         "time": time.time(),
         "live": any(reader.running for reader in readers),
         "version": sum(reader.version for reader in readers),
-        "runs": [_run(reader) for reader in readers],
+        "runs": runs,
+        "setting": setting([tomllib.loads(run["configuration"]) for run in runs]),
         "jobs": [_job(reader, key, names[reader.label, key[0]]) for reader in readers for key in reader.jobs],
         "columns": _numeric(frame),
         "methods": _curves(done),

@@ -53,11 +53,12 @@ class Page {
     };
     if (!(this.state.tab in this.views)) this.state.tab = "learning";
     this.pill = h("span", { class: "pill" });
+    this.about = h("p", { class: "finding", id: "about" });
     this.lead = h("p", { class: "finding" });
     this.title = h("h1");
     this.tabs = h("nav", { role: "tablist" });
     this.place = h("main");
-    fill(this.root, this.header(listed.folder), this.lead, this.tabs, this.place, this.helping());
+    fill(this.root, this.header(listed.folder), this.about, this.lead, this.tabs, this.place, this.helping());
     this.#keys();
     await this.refresh(false);
     this.source.follow(this.runs, (version) => this.#changed(version), (open) => this.#connected(open));
@@ -94,6 +95,8 @@ class Page {
     document.title = `${this.title.textContent} – Coterie`;
     this.pill.className = `pill ${how}`;
     this.pill.textContent = jobs.length === ended ? how : `${how}, ${ended} of ${jobs.length} jobs done`;
+    fill(this.about, overview.setting.flatMap(({ what, name, view }, place) => [
+      place ? "; " : "", `${place ? what.toLowerCase() : what} `, h("button", { class: "link", onclick: () => { state.tab = view; this.refresh(); } }, name)]));
     this.lead.textContent = overview.finding;
     fill(this.tabs, Object.entries(this.views).map(([key, [name]]) =>
       h("button", { role: "tab", "aria-selected": String(state.tab === key), onclick: () => { state.tab = key; this.refresh(); } }, name)));
