@@ -13,7 +13,7 @@ from torch import Tensor
 
 from coterie import records
 from coterie.config.build import build, load_samples
-from coterie.engines.peer import free_ports
+from coterie.engines.peer import free_ports, met
 from coterie.mail.pace import Timing
 from coterie.net.identity import Home
 from coterie.peers.checkpoint import CHECKPOINT, kept_rows, load_checkpoint
@@ -44,7 +44,7 @@ def peer_configs(experiment: Experiment, folder: Path, seed: int = 0, **changes:
     ]
     made = []
     for i, home in enumerate(homes):
-        near = job.network.around(i)
+        near = met(job, i)
         for j in near:
             home.add(homes[j].card)
         numbers = {names[j]: j for j in near}

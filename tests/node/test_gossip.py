@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from coterie.config.build import gossip
+from coterie.config.networks import network
 from coterie.engines.memory import Memory
 from coterie.errors import ConfigError
 from coterie.network.graph import Graph
 from coterie.network.rounds import Network
-from coterie.node.gossip import GossipGain, enough_rounds, gossip_job
+from coterie.node.gossip import REST, GossipGain, enough_rounds, gossip_job
 from coterie.parts import find
 from coterie.peers.founding import with_estimated_gain
 from coterie.runs.experiment import Experiment
@@ -123,7 +124,13 @@ def test_weights_of_links_count() -> None:
 def test_gossip_goes_on_until_everyone_has_heard_of_everyone(topology: str, nodes: int, exact: float) -> None:
     made = on(find("topologies", topology).make().draw(nodes, np.random.default_rng(0)))
     np.testing.assert_allclose(estimates(made, 1000), exact, rtol=0.1)
-    assert enough_rounds(made.graph(1)) >= made.graph(1).diameter()
+    assert enough_rounds(made.network) >= made.graph(1).diameter()
+
+
+def test_rounds_are_enough_in_a_network_that_changes() -> None:
+    """Along hops of 1, 2, 4 and 8, one a round, sixteen nodes have heard of each other after four rounds."""
+    (method,) = Experiment(nodes=16, rounds=2, topology="one_peer_exponential").resolved.values()
+    assert enough_rounds(network(method, 0)) == REST + 4
 
 
 @pytest.mark.parametrize("estimate", ["gossip", "degrees"])

@@ -64,12 +64,16 @@ def test_nodes_of_a_run_start_alike_and_averaging_takes_nothing() -> None:
     assert records.filter(pl.col("round") == 0)["consensus_distance"].to_list() == pytest.approx([0.0] * 4, abs=1e-6)
 
 
-def test_peers_over_sockets_agree_as_in_the_simulator(tmp_path: Path) -> None:
+@pytest.mark.parametrize("topology", ["ring", "matching"])
+def test_peers_over_sockets_agree_as_in_the_simulator(topology: str, tmp_path: Path) -> None:
+    """Where pairs change, they meet others in the rounds before the first than in the only one of training."""
+    experiment = Experiment(**{**SMALL, "topology": topology})
+
     async def scene() -> Any:
-        given = await asyncio.gather(*(with_agreed_number(a) for a in peer_configs(Experiment(**SMALL), tmp_path)))
+        given = await asyncio.gather(*(with_agreed_number(a) for a in peer_configs(experiment, tmp_path)))
         return given, await together(list(given))
 
     given, rows = asyncio.run(scene())
     assert len({int(a.job.numbers[a.node]) for a in given}) == 1
-    simulated = Experiment(**SMALL).run().records.sort("round", "node")
+    simulated = experiment.run().records.sort("round", "node")
     np.testing.assert_allclose(rows["test_loss"], simulated["test_loss"], rtol=1e-4)

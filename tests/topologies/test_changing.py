@@ -100,13 +100,15 @@ def test_a_network_that_stays_is_one_object() -> None:
     (method,) = Experiment(nodes=12, topology="ring").resolved.values()
     found = network(method, 0)
     assert not found.changes
-    assert found.graph(1) is found.graph(1000) is found.whole
+    assert found.graph(1) is found.graph(1000)
 
 
 def test_around_is_whoever_is_met_in_any_round() -> None:
     (method,) = Experiment(nodes=16, rounds=4, topology="one_peer_exponential").resolved.values()
     assert network(method, 0).around(0) == [1, 2, 4, 8, 12, 14, 15]
-    assert network(method.model_copy(update={"rounds": 1}), 0).around(0) == [1, 15]
+    short = network(method.model_copy(update={"rounds": 1}), 0)
+    assert short.around(0) == [1, 15]
+    assert short.around(0, 4) == [1, 2, 4, 8, 12, 14, 15]
 
 
 @pytest.mark.parametrize("name", CHANGING)
@@ -220,7 +222,7 @@ def test_what_is_no_topology_is_refused_in_one_line(own: str, capsys: pytest.Cap
         ConfigError, match=r"Stray is no topology: expected a child of Topology.*class Stray\(Topology\)"
     ):
         graphs(f"{own}:Stray")
-    with pytest.raises(ConfigError, match="expected a Graph, got NoneType"):
+    with pytest.raises(ConfigError, match="expected a Graph of Coterie or networkx, got NoneType"):
         graphs(f"{own}:nothing")
     assert main(["graph", f"{own}:Stray"]) != 0
     assert "Traceback" not in capsys.readouterr().err

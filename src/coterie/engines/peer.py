@@ -22,6 +22,7 @@ from coterie.engines._need import Need, alone_need
 from coterie.engines._session import Engine, JobRun, Outcome, Session
 from coterie.errors import ConfigError, CoterieError, DivergedError, RunError
 from coterie.job import Job
+from coterie.node.numbers import rounds_before
 from coterie.peers.settings import PeerSettings
 from coterie.records.journal import Follower
 
@@ -253,9 +254,14 @@ def make_homes(folder: Path, names: Sequence[str], job: Job) -> "list[Home]":
     homes = [Home.create(folder / name, name, address) for name, address in zip(names, addresses, strict=True)]
     cards = [home.card for home in homes]
     for i, home in enumerate(homes):
-        for j in job.network.around(i):
+        for j in met(job, i):
             home.add(cards[j])
     return homes
+
+
+def met(job: Job, node: int) -> list[int]:
+    """Whom a node has to do with, also while it asks around before the first round."""
+    return job.network.around(node, rounds_before(job))
 
 
 def free_ports(count: int) -> list[int]:
@@ -298,7 +304,7 @@ def peer_config(
         seed=seed,
         job=job,
         node=node,
-        numbers={names[j]: j for j in job.network.around(node)},
+        numbers={names[j]: j for j in met(job, node)},
         home=Home(home),
         folder=folder,
         timing=engine.timing,

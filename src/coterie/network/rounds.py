@@ -24,6 +24,7 @@ class Network:
         self, draw: Callable[[int], Graph], since: Callable[[int], int] | None = None, rounds: int = 1
     ) -> None:
         self._draw, self._since, self.rounds = functools.lru_cache(_KEPT)(draw), since, rounds
+        self._links = functools.lru_cache(1)(self._of_rounds)
 
     @classmethod
     def still(cls, graph: Graph) -> "Network":
@@ -43,14 +44,14 @@ class Network:
         """The networks of the first rounds, at most so many; one if it stays."""
         return [self.graph(r) for r in range(1, min(rounds, self.rounds) + 1)] if self.changes else [self.graph(1)]
 
-    @functools.cached_property
-    def whole(self) -> Graph:
-        """Everyone's links of all rounds."""
-        return union(self.first(self.rounds))
+    def around(self, node: int, rounds: int = 1) -> list[int]:
+        """Whom a node hears or is heard by in any round, were there at least so many."""
+        links = self._links(max(rounds, self.rounds))
+        return sorted({*links.neighbours(node).tolist(), *links.audience(node).tolist()})
 
-    def around(self, node: int) -> list[int]:
-        """Whom a node hears or is heard by in any round."""
-        return sorted({*self.whole.neighbours(node).tolist(), *self.whole.audience(node).tolist()})
+    def _of_rounds(self, rounds: int) -> Graph:
+        """Everyone's links of so many rounds."""
+        return union([self.graph(r) for r in range(1, rounds + 1)] if self.changes else [self.graph(1)])
 
 
 def union(graphs: Sequence[Graph]) -> Graph:

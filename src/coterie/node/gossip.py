@@ -16,7 +16,7 @@ from torch import Tensor
 from coterie.contract import Fields, Inbox, Me, Message, Range, Rule, State, Term
 from coterie.job import Job, Samples
 from coterie.metrics import DEFAULT
-from coterie.network.graph import Graph
+from coterie.network.rounds import Network
 from coterie.parts import Choice
 from coterie.protocols import Merge, Place, Protocol, Receive, Round, Send
 from coterie.randomness import generator
@@ -166,10 +166,23 @@ def _degree(job: Job) -> NDArray[np.int64]:
     return np.bincount(graph.targets[members[graph.sources]], minlength=graph.nodes).astype(np.int64)
 
 
-def enough_rounds(graph: Graph) -> int:
+def enough_rounds(network: Network) -> int:
     """Rounds in which every node has heard every other, and some more for messages that are lost."""
-    reach = graph.diameter()
+    reach = _rounds_across(network) if network.changes else network.graph(1).diameter()
     return REST + int(reach) if math.isfinite(reach) else UNKNOWN
+
+
+def _rounds_across(network: Network) -> float:
+    """After how many rounds of a network that changes everyone has heard of everyone."""
+    nodes = network.graph(1).nodes
+    heard = np.eye(nodes, dtype=np.bool_)
+    for number in range(1, nodes + UNKNOWN):
+        graph = network.graph(number)
+        before = heard.copy()
+        np.logical_or.at(heard, graph.targets, before[graph.sources])
+        if heard.all():
+            return number
+    return math.inf
 
 
 def greatest(nodes: int | None = None) -> float:

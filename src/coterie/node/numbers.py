@@ -8,7 +8,7 @@ from torch import Tensor
 
 from coterie.contract import Fields, Inbox, Me, Message, Range, Rule, State, Term
 from coterie.job import Indices, Job
-from coterie.node.gossip import asking_job
+from coterie.node.gossip import asking_job, enough_rounds
 from coterie.parts import find
 from coterie.randomness import generator
 
@@ -58,3 +58,8 @@ def whole(numbers: Tensor) -> Indices:
 def asked(job: Job) -> bool:
     """Whether the job's initialiser wants nodes to agree on a number."""
     return getattr(find("initialisers", job.initialiser.name).target, "asks", None) == "number"
+
+
+def rounds_before(job: Job) -> int:
+    """For how many rounds peers that know the network ask around for a number before the first; 0 if they do not."""
+    return (job.initialiser.settings.get("gossip_rounds") or enough_rounds(job.network)) if asked(job) else 0

@@ -53,7 +53,7 @@ async def with_agreed_number(config: PeerConfig) -> PeerConfig:
 
 async def _asked_around(config: PeerConfig, job: Job, rule: dict[str, Any], rounds: int | None) -> PeerRuntime:
     """A peer after some rounds of gossip with its neighbours, before the training."""
-    rounds = rounds or (UNKNOWN if config.introduced else enough_rounds(job.graph(1)))
+    rounds = rounds or (UNKNOWN if config.introduced else enough_rounds(job.network))
     told = {"rounds": rounds, "rule": rule, "protocol": {"name": "gossip"}}
     settings, timing = config.settings.model_copy(update=told), replace(config.timing, mode="sync")
     before = replace(config, method="gossip", phase="gossip", folder=config.folder / "gossip", job=job)
