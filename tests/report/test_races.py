@@ -74,6 +74,8 @@ def test_methods_are_compared_seed_by_seed() -> None:
     assert sheet.headings == ["accuracy", "data, all rounds", "data, last round"]
     assert sheet.rows == [["Fast − Slow", "+0.075 ± 0.000 (2/2)", "+0.100 ± 0.000 (2/2)"]]
     assert pairs_sheet("t", {"data": seed(1, 0.1)}, names, [("fast", "absent")]).rows == []
+    beside = pairs_sheet("t", {"data": seed(1, 0.1)}, names, [("fast", "slow")], {"fast": [0.95], "slow": [0.9]})
+    assert (beside.headings[-1], beside.rows[0][-1]) == ("data, paper", "+0.0500")
     two = {"data": seed(1, 0.1), "other": seed(1, 0.1).filter(pl.col("method") != "fast")}
     assert pairs_sheet("t", two, names, [("fast", "slow")]).rows[0][3:] == [UNKNOWN, UNKNOWN]
     once = {"one": seed(1, -0.1)}

@@ -221,6 +221,18 @@ def test_emnist_has_as_many_letters_as_the_paper() -> None:
     assert round(20_800 * run.test_share) == 3_280  # of the 20,800 letters of the test part
 
 
+def test_the_ablation_stands_beside_the_papers_differences(tmp_path: Path) -> None:
+    rows = [
+        {"method": m, "seed": 0, "round": r, "node": 0, "test_accuracy": 0.5, "test_loss": 1.0, "sent_bytes": 0}
+        for m in ("dechetero", "decdiff", "decdiff-vt", "decdiff-rvt")
+        for r in (0, 1)
+    ]
+    found = Results({"EMNIST": pl.DataFrame(rows)}, {})
+    _, sheet = exhibits("decdiff", "paper")["table III"].show(found, tmp_path)
+    assert isinstance(sheet, Sheet)
+    assert [row[-1] for row in sheet.rows] == ["-0.0087", "+0.0352", "+0.0439"]  # in percentage points, as printed
+
+
 def test_dechw_has_every_alpha_of_the_paper_with_its_deviations(tmp_path: Path) -> None:
     runs = exhibits("dechw", "paper")["table I"].runs
     assert [*runs] == [f"{name} {alpha:g}" for name in ("mnist", "fashion", "cifar10") for alpha in (1, 0.5, 0.2)]

@@ -168,23 +168,36 @@ def at_bytes(records: pl.DataFrame, reference: str) -> pl.DataFrame:
     return records.join(last, on=["method", "seed", "round"]).with_columns(round=pl.lit(records["round"].max()))
 
 
-def pairs_sheet(title: str, frames: Frames, names: Mapping[str, str], pairs: Sequence[tuple[str, str]]) -> Sheet:
-    """Differences in accuracy between pairs of methods, seed by seed: both had the same network and data in a seed."""
+def pairs_sheet(
+    title: str,
+    frames: Frames,
+    names: Mapping[str, str],
+    pairs: Sequence[tuple[str, str]],
+    paper: Mapping[str, Sequence[float]] | None = None,
+) -> Sheet:
+    """Differences in accuracy between pairs of methods, seed by seed: both had the same network and data in a seed.
+
+    `paper` has the accuracy that it prints of each method in the last round, column by column, to stand beside them.
+    """
     rows = []
     there = [set(records["method"].unique()) for records in frames.values()]
     for one, other in pairs:
         cells = []
         if not any({one, other} <= here for here in there):
             continue
-        for records, here in zip(frames.values(), there, strict=True):
-            if not {one, other} <= here:
+        for place, (records, here) in enumerate(zip(frames.values(), there, strict=True)):
+            if {one, other} <= here:
+                first, second = (_by_seed(records, method) for method in (one, other))
+                both = first.join(second, on="seed", suffix=" of the other")
+                cells += [ahead(both[what] - both[f"{what} of the other"]) for what in ("mean", "last")]
+            else:
                 cells += [UNKNOWN] * 2
-                continue
-            first, second = (_by_seed(records, method) for method in (one, other))
-            both = first.join(second, on="seed", suffix=" of the other")
-            cells += [ahead(both[what] - both[f"{what} of the other"]) for what in ("mean", "last")]
+            if paper:
+                known = {one, other} <= paper.keys()
+                cells.append(f"{paper[one][place] - paper[other][place]:+.4f}" if known else "")
         rows.append([f"{names[one]} − {names[other]}", *cells])
-    heads = (f"{column}, {what}" for column in frames for what in ("all rounds", "last round"))
+    whats = ("all rounds", "last round", *(["paper"] if paper else []))
+    heads = (f"{column}, {what}" for column in frames for what in whats)
     notes = ["Means over seeds ± 95 % interval; in brackets in how many of them the first was ahead."]
     return Sheet(title, ["accuracy", *heads], rows, notes)
 

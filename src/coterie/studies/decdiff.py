@@ -162,14 +162,14 @@ def _printed(found: Results) -> dict[str, list[str]]:
 
 def _ablation(found: Results, folder: Path) -> list[Shown]:
     three = {m: NAMES[m] for m in ("dechetero", "decdiff", "decdiff-vt", "decdiff-rvt")}
+    added = [("decdiff", "dechetero"), ("decdiff-vt", "dechetero"), ("decdiff-vt", "decdiff")]
+    printed = _printed(found)
+    papers = {m: [number(cell) for cell in printed[m]] for m in three if m in printed}
     return [
         accuracy_sheet(
-            "Cross-entropy and averaging, then the bounded step, then the teacher too",
-            found.records,
-            three,
-            _printed(found),
+            "Cross-entropy and averaging, then the bounded step, then the teacher too", found.records, three, printed
         ),
-        pairs_sheet("What each adds", found.records, NAMES, [("decdiff", "dechetero"), ("decdiff-vt", "decdiff")]),
+        pairs_sheet("What each adds", found.records, NAMES, added, papers),
     ]
 
 
