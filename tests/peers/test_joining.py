@@ -10,7 +10,7 @@ import pytest
 
 from coterie.engines.peer import free_ports
 from coterie.errors import PeerError
-from coterie.net import joining, lending
+from coterie.net import acquaintances, joining, lending
 from coterie.net.acquaintances import EACH, POLICY, Acquaintances
 from coterie.net.doors import Invited
 from coterie.net.identity import Home
@@ -101,6 +101,16 @@ def test_introductions_are_few_and_a_refusal_stands(tmp_path: Path) -> None:
     assert not alice.neighbours
     with pytest.raises(PeerError, match="whom"):
         known.approve("peer-0")
+
+
+def test_a_policy_takes_in_so_many_and_asks_about_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acquaintances, "MOST", 2)
+    alice, *others = peers(tmp_path, "alice", "peer-0", "peer-1", "peer-2")
+    (alice.path / POLICY).write_text('introductions = "accept"\n')
+    known = Acquaintances(alice)
+    assert [known.hear(each.card, "bob") for each in others] == [(False, "", True)] * 2 + [(True, "", True)]
+    assert {*alice.neighbours} == {"peer-0", "peer-1"}
+    assert [each.card.name for each in known.waiting()] == ["peer-2"]
 
 
 def test_nobody_fills_the_log_by_introducing_one_peer_under_many_names(tmp_path: Path) -> None:

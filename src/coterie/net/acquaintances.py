@@ -14,7 +14,7 @@ from coterie.net.identity import Card, Home
 POLICY = "policy.toml"
 FOLDER = "introduced"
 EACH, MOST = 4, 64
-"""Introductions that are kept, of one neighbour and of all."""
+"""Introductions that are kept, of one neighbour and of all; nor does a policy take in more, for each is a new start."""
 Decision = Literal["ask", "accept", "refuse"]
 
 
@@ -49,10 +49,11 @@ class Acquaintances:
         decision = self.policy(by)
         if decision == "refuse":
             return Reply(asks=False, reason="policy")
-        known = self.home.look()[0].get(card.name)
+        neighbours = self.home.look()[0]
+        known = neighbours.get(card.name)
         if known and set(card.fingerprints) <= set(known.fingerprints):  # not even with another address
             return Reply(asks=decision == "ask")
-        if decision == "accept":
+        if decision == "accept" and len(neighbours) < MOST:
             with contextlib.suppress(PeerError):  # who cannot simply be added is for a person to see
                 self.home.add(card)
                 return Reply(asks=False, new=True)
