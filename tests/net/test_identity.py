@@ -212,6 +212,8 @@ def test_anything_else_is_not_a_card(tmp_path_factory: pytest.TempPathFactory, c
         (lambda text: text.replace("certificates", "certificate"), "damaged"),
         (lambda text: text[: len(text) // 2], "damaged"),
         (lambda text: "x = " + "[" * 30_000, "damaged"),
+        (lambda text: "a." * 30_000 + "a = 1", "at most 512 dots"),
+        (lambda text: text.replace('"alice"', "0x" + "f" * 20_000), "an enormous int"),
         (lambda text: text.split("certificates")[0] + "certificates = []", "one certificate"),
         (lambda text: text.split("certificates")[0] + "certificates = [3]", "damaged"),
         (lambda text: text.replace("MII", "MIA"), "not a peer's certificate"),

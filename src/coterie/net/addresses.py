@@ -58,4 +58,7 @@ def reachable(listen: str) -> str:
 
 def quoted(value: object) -> str:
     """What somebody wrote, short and without control characters."""
-    return ascii(value)[:80]
+    try:
+        return ascii(value)[:80]
+    except ValueError:  # a number with more digits than Python writes out
+        return f"an enormous {type(value).__name__}"

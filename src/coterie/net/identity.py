@@ -19,6 +19,8 @@ from coterie.net.certificates import ASK, LEAKED, certify, checked, fingerprint,
 
 LARGEST = 64 * 1024
 """Bytes of a card; a real one has about one thousand."""
+DOTS = 512
+"""Dots in a card; a real one has few, and a key of thousands (`a.a.a.…`) takes the reader of TOML many seconds."""
 SOON = timedelta(days=14)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -313,6 +315,8 @@ def _table(content: bytes, path: object, keys: tuple[str, ...], cure: str) -> di
         raise PeerError(f"{path} is too large", expected=f"at most {LARGEST} bytes", cure=cure)
     if b"PRIVATE KEY" in content:
         raise PeerError(f"there is a private key in {path}", cure=LEAKED)
+    if (dots := content.count(b".")) > DOTS:
+        raise PeerError(f"{path} is damaged", expected=f"at most {DOTS} dots", got=f"{dots}", cure=cure)
     try:
         table = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:
