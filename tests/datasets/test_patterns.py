@@ -10,7 +10,7 @@ from torch import Tensor
 
 from coterie.datasets import tensors
 from coterie.datasets.patterns import PROMPTS, SHAPES, WORDS, patterns, pictures, texts
-from coterie.errors import ConfigError
+from coterie.errors import ConfigError, DataError
 
 
 def said(tokens: Tensor) -> str:
@@ -61,12 +61,28 @@ def test_sizes_that_cannot_be() -> None:
         patterns(size=4)
 
 
-def test_a_tokenizer_of_ones_own_pads_on_the_left(tmp_path: Path) -> None:
+def tokenizer(folder: Path, **marks: str) -> str:
+    """A folder with a tokenizer that knows some words."""
     made, library = pytest.importorskip("tokenizers"), pytest.importorskip("transformers")
     words = made.Tokenizer(made.models.WordLevel({"[UNK]": 0, "[PAD]": 1, "</s>": 2, "buy": 3, "write": 4}, "[UNK]"))
     words.pre_tokenizer = made.pre_tokenizers.Whitespace()
-    marks = {"unk_token": "[UNK]", "pad_token": "[PAD]", "eos_token": "</s>"}
-    library.PreTrainedTokenizerFast(tokenizer_object=words, **marks).save_pretrained(tmp_path)
-    asked, answers = texts(str(tmp_path))
+    library.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]", **marks).save_pretrained(folder)
+    return str(folder)
+
+
+def test_a_tokenizer_of_ones_own_pads_on_the_left(tmp_path: Path) -> None:
+    asked, answers = texts(tokenizer(tmp_path, pad_token="[PAD]", eos_token="</s>"))
     assert asked["prompts"][1, 0] == 4
     assert answers[0, 0].tolist() == [3, 0, 0, 2, -100]
+
+
+@pytest.mark.parametrize(
+    ("marks", "says"),
+    [
+        ({"pad_token": "[PAD]"}, r'no token for the end of a text. Choose one and save it: .*"eos_token": "\[EOS\]"'),
+        ({"eos_token": "</s>"}, r"no token for padding. Choose one and save it: tokenizer.pad_token = tokenizer.eos_"),
+    ],
+)
+def test_a_tokenizer_without_an_end_or_without_padding(marks: dict[str, str], says: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=says):
+        texts(tokenizer(tmp_path, **marks))

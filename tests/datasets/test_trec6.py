@@ -109,7 +109,7 @@ def test_a_tokenizer_of_ones_own_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_without_padding_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"has no token for padding. Choose one and save it"):
+    with pytest.raises(DataError, match=r'has no token for padding. Choose one and save it: .*"pad_token": "\[PAD\]"'):
         load(write(tmp_path), tokenizer=tokenizer(tmp_path / "mine", False))
 
 

@@ -137,12 +137,18 @@ def test_settings_that_contradict_the_weights(tmp_path: Path, settings: dict[str
         build(weights=kept(tmp_path), **settings)
 
 
-@pytest.mark.parametrize("change", [{"dim": 32}, {"n_layers": 2}])
-def test_weights_that_do_not_fit_their_configuration(tmp_path: Path, change: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("change", "got"),
+    [
+        ({"dim": 32}, r"embeddings.LayerNorm.bias of 16 instead of 32, .* and \d+ more"),
+        ({"n_layers": 2}, r"no transformer.layer.1.attention.k_lin.bias, .* and \d+ more"),
+    ],
+)
+def test_weights_that_do_not_fit_their_configuration(tmp_path: Path, change: dict[str, int], got: str) -> None:
     kept(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(ConfigError, match=r"do not fit .*Save weights and configuration together") as error:
+    with pytest.raises(ConfigError, match=rf"do not fit .* got {got}\. Save weights and") as error:
         build(weights=str(tmp_path))
     assert "\n" not in str(error.value)
 
@@ -176,7 +182,7 @@ def test_samples_that_are_no_texts_are_refused() -> None:
 
 @pytest.mark.parametrize("settings", [{"width": 0}, {"heads": 3}, {"layers": 0}, {"dropout": 1.0}])
 def test_sizes_that_cannot_be(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match=r"--model\.|a share from 0"):
         build(**SMALL | settings)
 
 

@@ -20,8 +20,8 @@ def tokenise(parts: Sequence[list[str]], length: int, pieces: int, tokenizer: st
     return [_by_pieces(known, texts, length) for texts in parts]
 
 
-def read_tokenizer(folder: str) -> Any:
-    """The tokenizer that transformers finds in a folder; it must know how to pad."""
+def read_tokenizer(folder: str, ends: bool = False) -> Any:
+    """The tokenizer that transformers finds in a folder; it must know how to pad, and if `ends` how to end a text."""
     try:
         from transformers import AutoTokenizer
     except ImportError:
@@ -36,9 +36,13 @@ def read_tokenizer(folder: str) -> Any:
     except Exception as error:  # the library raises of all kinds
         why = " ".join(str(error).split())[:120]
         raise DataError(f"no tokenizer that can be read in {path} ({why})", cure=cure) from error
-    if made.pad_token_id is None:
-        cure = "Choose one and save it: tokenizer.pad_token = tokenizer.eos_token; tokenizer.save_pretrained(folder)."
-        raise DataError(f"the tokenizer in {path} has no token for padding", cure=cure)
+    for what, wanted, token in (("the end of a text", ends, "eos_token"), ("padding", True, "pad_token")):
+        if wanted and getattr(made, f"{token}_id") is None:
+            chosen = f'tokenizer.add_special_tokens({{"{token}": "[{token[:3].upper()}]"}})'
+            if token == "pad_token" and made.eos_token:
+                chosen = "tokenizer.pad_token = tokenizer.eos_token"
+            cure = f"Choose one and save it: {chosen}; tokenizer.save_pretrained(folder)."
+            raise DataError(f"the tokenizer in {path} has no token for {what}", cure=cure)
     return made
 
 

@@ -63,7 +63,7 @@ def texts(tokenizer: str | None = None) -> tuple[dict[str, Tensor], Tensor]:
 
     Prompts are padded on the left, so that answers follow at once, and answers with -100 on the right.
     """
-    made = None if tokenizer is None else read_tokenizer(tokenizer)
+    made = None if tokenizer is None else read_tokenizer(tokenizer, ends=True)
 
     def encoded(text: str) -> list[int]:
         return (

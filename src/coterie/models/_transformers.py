@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -51,14 +52,17 @@ def pretrained(setting: str, kind: Any, folder: str, **settings: Any) -> nn.Modu
     path = named(folder)
     cure = "Save weights and configuration together: model.save_pretrained(folder)."
     try:
-        found, told = kind.from_pretrained(path, local_files_only=True, output_loading_info=True, **settings)
+        found, told = kind.from_pretrained(
+            path, local_files_only=True, output_loading_info=True, ignore_mismatched_sizes=True, **settings
+        )
     except Exception as error:  # the library raises of all kinds
         raise ConfigError(f"{setting}: the weights in {path} do not fit ({_line(error)})", cure=cure) from error
-    if wrong := sorted(map(str, (*told["missing_keys"], *told["mismatched_keys"]))):
+    other = [f"{name} of {_size(held)} instead of {_size(wanted)}" for name, held, wanted in told["mismatched_keys"]]
+    if wrong := [*sorted(other), *(f"no {name}" for name in sorted(told["missing_keys"]))]:
         what = f"{setting}: the weights in {path} do not fit their configuration"
-        raise ConfigError(
-            what, expected="all of the model's tensors", got=f"none for {', '.join(wrong[:3])}", cure=cure
-        )
+        more = f" and {len(wrong) - 2} more" if len(wrong) > 2 else ""
+        got = f"{', '.join(wrong[:2])}{more}"
+        raise ConfigError(what, expected="all of the model's tensors", got=got, cure=cure)
     found.given = True
     assert isinstance(found, nn.Module)
     return found
@@ -87,6 +91,10 @@ def drawn_small(module: nn.Module) -> nn.Module:
             layer.__class__ = Embedding
             layer.reset_parameters()
     return module
+
+
+def _size(tensor: Sequence[int]) -> str:
+    return "×".join(map(str, tensor)) or "1"
 
 
 def _line(error: Exception) -> str:

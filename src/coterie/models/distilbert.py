@@ -71,7 +71,9 @@ def distilbert(
 def _small(kinds: Any, sizes: dict[str, int], length: int, dropout: float) -> nn.Module:
     if min(sizes.values()) < 1 or sizes["width"] % sizes["heads"]:
         expected = "sizes of at least 1, and a width that the number of heads divides"
-        raise ConfigError("model 'distilbert'", expected=expected, got=sizes)
+        got = ", ".join(f"{name} {size}" for name, size in sizes.items())
+        cure = "Change --model.width, --model.heads, --model.layers or --model.pieces, or leave them out."
+        raise ConfigError("model 'distilbert'", expected=expected, got=got, cure=cure)
     made = kinds.DistilBertConfig(
         dim=sizes["width"],
         hidden_dim=4 * sizes["width"],
