@@ -69,6 +69,11 @@ def test_same_numbers_with_a_hub_by_round(tmp_path: Path) -> None:
     same(experiment("star", 4, protocol={"hub": [2, 0]}, topology="complete"), tmp_path)
 
 
+@pytest.mark.parametrize("roles", [{"proxy": [0], "idle": [3]}, {"roles": ["tttt", "ptit"]}])
+def test_same_numbers_whatever_the_roles_on_a_star(roles: dict[str, Any], tmp_path: Path) -> None:
+    same(experiment("star", 4, protocol=roles), tmp_path)
+
+
 @pytest.mark.parametrize("method", ["continuous-linear", "aggregate-ring"])
 def test_same_numbers_where_the_walk_comes_through_the_hub_again(method: str, tmp_path: Path) -> None:
     same(experiment(method, 4, protocol={"through": True}, topology="star"), tmp_path)

@@ -53,12 +53,13 @@ def test_same_numbers(deployment: str, engine: str, nodes: int) -> None:
     agree(drive(engine, rounds=2, **settings), drive("memory", rounds=2, **settings))
 
 
-@pytest.mark.parametrize("engine", ["loop", "two"])
+@pytest.mark.parametrize("engine", ["loop", "stack", "two", "cluster"])
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("aggregate", [False, True])
 def test_same_numbers_whatever_the_roles(role: str, engine: str, aggregate: bool) -> None:
     protocol = {"name": "relay", "aggregate": aggregate, **ROLES[role]}
     settings = {**EPOCHS, "nodes": 5, "topology": "complete", "rule": "handed", "protocol": protocol}
+    settings["momentum"] = 0.5 * (engine != "stack")
     agree(drive(engine, rounds=2, **settings), drive("memory", rounds=2, **settings))
 
 
