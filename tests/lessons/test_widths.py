@@ -96,11 +96,15 @@ def test_a_classifier_after_a_flattened_image_has_a_block_of_pixels_for_each_cha
     assert last[0].tolist() == [*range(6), *range(18, 24)]  # channels 0 and 3
 
 
-def test_statistics_are_averaged_with_their_channels() -> None:
-    wide, narrow = pupil(torch.arange(8.0), [(4,)], [(4,)]), pupil(torch.zeros(4), [(2,)], [(2,)])
-    found = FedRolex().teach({0: wide, 1: narrow}, room(turn=1))
-    assert found[1].tolist() == [0.5, 1, 2.5, 3]
-    assert found[0].tolist() == [0, 0.5, 1, 3, 4, 2.5, 3, 7]
+@pytest.mark.parametrize("lesson", [HeteroFL(), FedRolex(), FederatedDropout()])
+def test_statistics_are_averaged_over_models_of_one_width(lesson: Lesson) -> None:
+    """Those of a narrow model's channels, which fewer others feed, are not those of a wide one's."""
+    wide, other = (pupil(x * torch.arange(8.0), [(4,)], [(4,)]) for x in (1, 3))
+    narrow = pupil(torch.tensor([0.0, 0, 90, 91]), [(2,)], [(2,)])
+    found = lesson.teach({0: wide, 1: narrow, 2: other}, room(turn=1))
+    assert found[1][2:].tolist() == [90, 91]
+    assert found[0][4:].tolist() == found[2][4:].tolist() == [8, 10, 12, 14]
+    assert found[1][:2].tolist() != [0, 0]  # what is trained is averaged over all widths
 
 
 @pytest.mark.parametrize("lesson", [HeteroFL(), FedRolex(), FederatedDropout()])

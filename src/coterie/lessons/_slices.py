@@ -20,37 +20,42 @@ Units = Callable[[int, int, int], Tensor]
 
 
 def averaged(pupils: Mapping[int, Pupil], units: Units) -> dict[int, Tensor]:
-    """Each unit's average over all models that have it, all models counting alike, handed back to who has it."""
+    """Each unit's average over all models that have it, all models counting alike, handed back to who has it.
+
+    What a norm keeps of a channel's inputs depends on how many channels there are before it: of such statistics each
+    model gets the average over those of its own architecture.
+    """
     widest = max(pupils.values(), key=lambda p: p.layout.size)
-    where = {n: _places(p, widest, functools.partial(units, n)) for n, p in pupils.items()}
-    total, count = torch.zeros_like(widest.params), torch.zeros_like(widest.params)
+    where = {n: _places(p.layout, widest.layout, functools.partial(units, n)) for n, p in pupils.items()}
+    total, count = (torch.zeros_like(widest.params[: widest.layout.size]) for _ in range(2))
+    alike: dict[str, list[Tensor]] = {}
     for node, pupil in pupils.items():
-        total.index_add_(0, where[node], pupil.params)
-        count.index_add_(0, where[node], torch.ones_like(pupil.params))
-    mean = total / count.clamp(min=1)
-    return {node: mean[places] for node, places in where.items()}
+        trained, statistics = pupil.params.split([pupil.layout.size, pupil.buffers.size])
+        total.index_add_(0, where[node], trained)
+        count.index_add_(0, where[node], torch.ones_like(trained))
+        alike.setdefault(pupil.architecture, []).append(statistics)
+    mean, normal = total / count.clamp(min=1), {a: torch.stack(each).mean(0) for a, each in alike.items()}
+    return {node: torch.cat([mean[where[node]], normal[pupil.architecture]]) for node, pupil in pupils.items()}
 
 
-def _places(pupil: Pupil, widest: Pupil, units: Callable[[int, int], Tensor]) -> Tensor:
+def _places(narrow: Layout, wide: Layout, units: Callable[[int, int], Tensor]) -> Tensor:
     """For each number of a model, its place among those of the widest."""
-    found, start = [], 0
-    for mine, whole in ((pupil.layout, widest.layout), (pupil.buffers, widest.buffers)):
-        outputs = 1, 1
-        for small, big in zip(mine.shapes, whole.shapes, strict=True):
-            place, stride = torch.zeros(small, dtype=torch.int64), 1
-            for axis in reversed(range(len(small))):
-                # a dense layer after a flattened image has so many inputs for each channel of the layer before
-                block = big[1] // outputs[0] if axis == 1 and len(big) == 2 and big[1] % outputs[0] == 0 else 1
-                if block > 1 and small[1] != block * outputs[1]:
-                    block = 1
-                chosen = units(big[axis] // block, small[axis] // block)
-                chosen = (chosen[:, None] * block + torch.arange(block)).flatten()
-                place = place + stride * chosen.view(-1, *[1] * (len(small) - 1 - axis))
-                stride *= big[axis]
-            if len(small) > 1:
-                outputs = big[0], small[0]
-            found.append(start + place.flatten())
-            start += stride
+    found, start, outputs = [], 0, (1, 1)
+    for small, big in zip(narrow.shapes, wide.shapes, strict=True):
+        place, stride = torch.zeros(small, dtype=torch.int64), 1
+        for axis in reversed(range(len(small))):
+            # a dense layer after a flattened image has so many inputs for each channel of the layer before
+            block = big[1] // outputs[0] if axis == 1 and len(big) == 2 and big[1] % outputs[0] == 0 else 1
+            if block > 1 and small[1] != block * outputs[1]:
+                block = 1
+            chosen = units(big[axis] // block, small[axis] // block)
+            chosen = (chosen[:, None] * block + torch.arange(block)).flatten()
+            place = place + stride * chosen.view(-1, *[1] * (len(small) - 1 - axis))
+            stride *= big[axis]
+        if len(small) > 1:
+            outputs = big[0], small[0]
+        found.append(start + place.flatten())
+        start += stride
     return torch.cat(found) if found else torch.empty(0, dtype=torch.int64)
 
 
