@@ -17,6 +17,8 @@ class HeteroFL(Lesson):
 
         units of a layer with k of J:  {0, …, k−1}
 
+    Running statistics of norms are averaged over models of one width alone.
+
     Reference: Diao et al., HeteroFL: Computation and Communication Efficient Federated Learning for Heterogeneous
     Clients, 2021
     """
