@@ -122,6 +122,24 @@ def test_what_cannot_be_added_is_refused_and_counts_for_nothing(office: Office, 
     run(scene())
 
 
+@pytest.mark.parametrize("small", [False, True])
+def test_what_is_refused_for_its_numbers_takes_no_room(office: Office, small: bool) -> None:
+    """Names can be made up without end where a protocol does not say which there are."""
+
+    def refuse(packet: Packet, tag: str) -> Packet:
+        raise Refused("too-large")
+
+    async def scene() -> None:
+        room = office.make()
+        room.screen = refuse
+        for number in range(20):
+            with pytest.raises(Refused, match="too-large"):
+                await put(room, 1, tag=f"made up {number}", small=small)
+        assert not room.mailbox.boxes
+
+    run(scene())
+
+
 def test_a_round_that_waited_in_vain_says_nothing_of_how_long_rounds_take(office: Office) -> None:
     async def scene() -> None:
         room = office.make(deadline=0.05)

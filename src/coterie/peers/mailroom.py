@@ -120,15 +120,18 @@ class Mailroom:
         self.changed.set()
 
     async def _take_in(self, round: int, tag: str, opened: Callable[[], Packet], small: bool) -> bool:
-        """Take a message in; whether there is anything in it."""
-        box = self.mailbox.box(round, tag)
+        """Take a message in; whether there is anything in it. There is no box yet for one that is refused by then."""
 
-        def take_in() -> bool:
-            packet = self.screen(opened(), tag)
-            box.add(packet.sender, None if packet.message.void else packet)
-            return not packet.message.void
+        def screened() -> Packet:
+            return self.screen(opened(), tag)
 
-        return take_in() if small else await self._work(take_in)
+        packet = screened() if small else await self._work(screened)
+        box, something = self.mailbox.box(round, tag), not packet.message.void
+        if small or not something:
+            box.add(packet.sender, packet if something else None)
+        else:
+            await self._work(lambda: box.add(packet.sender, packet))
+        return something
 
     async def _work(self, what: Callable[[], T]) -> T:
         """Check, add up or store what came, in one thread beside the event loop, which moves bytes meanwhile."""
