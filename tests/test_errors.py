@@ -48,6 +48,13 @@ def test_an_error_is_one_line_of_what_expected_got_and_cure() -> None:
     assert str(CoterieError("k is odd", expected=0, got=0)) == "k is odd: expected 0, got 0"
 
 
+def test_an_error_in_words_says_its_kind_and_where_it_happened() -> None:
+    noted = errors.noted(KeyError(2), "merging at", [3], 7)
+    assert errors.in_words(noted) == "KeyError: 2. While merging at node 3 in round 7."
+    assert errors.in_words(MemoryError()) == "MemoryError"
+    assert errors.in_words(CoterieError("k is odd", cure="Add 1.")) == "k is odd. Add 1."
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_errors_travel_between_processes(kind: type[CoterieError]) -> None:
     error = kind("what", expected=1, got=2, cure="Mend it.")

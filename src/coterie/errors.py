@@ -75,3 +75,11 @@ def during(operation: str, nodes: Sequence[int], round: int) -> Iterator[None]:
     except Exception as error:
         noted(error, operation, nodes, round)
         raise
+
+
+def in_words(error: BaseException) -> str:
+    """What an error says, and where it happened if that is noted: `KeyError: 2. While merging at node 3 in round 7.`"""
+    kind, text = type(error).__name__, str(error)
+    said = text if isinstance(error, CoterieError) else f"{kind}: {text}" if text else kind
+    notes = getattr(error, "__notes__", None)
+    return " ".join([f"{said.rstrip('.')}.", *notes]) if notes else said

@@ -98,7 +98,7 @@ def test_who_has_worked_for_a_while_is_started_at_once(monkeypatch: pytest.Monke
 
 def test_after_the_last_restart_the_job_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Mortals(Peer(restarts=1), Clock(monkeypatch), lambda number: 0)
-    with pytest.raises(RunError, match="node-0 ended 2 times"):
+    with pytest.raises(RunError, match=r"node-0 ended 2 times \(last: exit code 1\)"):
         fleet.live(until=140)
     assert len(fleet.starts) == 2
 

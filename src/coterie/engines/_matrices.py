@@ -20,6 +20,7 @@ from coterie.node.bundles import NUMBER, Bundle
 from coterie.node.cost import cost
 from coterie.node.description import Description
 from coterie.node.snapshot import KeptRows
+from coterie.protocols import Send
 
 
 class Models(ABC):
@@ -155,7 +156,7 @@ class Matrices(Models):
         own = params if everyone else params[torch.as_tensor(rows)]
         state = group.state if everyone else {k: s[torch.as_tensor(rows)] for k, s in group.state.items()}
         me = self._roster.me(nodes, self._round, self.layouts[g])
-        with during("sending from", nodes.tolist(), self._round):
+        with during(Send.doing, nodes.tolist(), self._round):
             fields: dict[str, Any] = {"w": own} if model else dict(self.job.rule.send(me, own, state))
         if not fields:
             return None

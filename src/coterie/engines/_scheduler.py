@@ -168,7 +168,7 @@ class Scheduler:
         dealt = self.dealer.to_train(who, turns)
         nodes = [self.dealer.nodes(parts) for parts in dealt]
         about = self.number, self.job.measures if self.evaluating else (), turns
-        done = self.workers.each("train", [(parts, *about) for parts in dealt], self._doing("training", nodes))
+        done = self.workers.each("train", [(parts, *about) for parts in dealt], self._doing(Train.doing, nodes))
         for some, (seconds, batches, finite, curves) in ((n, d) for n, d in zip(nodes, done, strict=True) if len(n)):
             self.ledger.draw(curves)
             self.ledger.add("train_seconds", some, seconds)
@@ -193,7 +193,7 @@ class Scheduler:
         start, who = time.perf_counter(), [n for n, _ in asked]
         self._protect_all(who)
         dealt = self.dealer.to_train(who, {})
-        doing = self._doing("observing the data of", [self.dealer.nodes(parts) for parts in dealt])
+        doing = self._doing(Observe.doing, [self.dealer.nodes(parts) for parts in dealt])
         self.workers.each("observe", [(parts, self.number) for parts in dealt], doing)
         self._bill("train_seconds", np.array(who), start)
         return [None] * len(asked)
@@ -256,7 +256,7 @@ class Scheduler:
             own = self.job.roster.beside(self.job.roster.groups[g][rows], weight)
             exchange = Exchange(rows, (*heard, *answers), self.number, own).take(reached)
             nodes = self.job.roster.groups[g][exchange.rows]
-            doing = self._doing("merging at", [nodes] * self.workers.count)
+            doing = self._doing(Merge.doing, [nodes] * self.workers.count)
             self.workers.all("merge", g, exchange, doing=doing)
             if self.models.settles(g):
                 self.workers.all("settle", g, exchange, doing=doing)
@@ -330,7 +330,7 @@ class Scheduler:
             where = np.flatnonzero(alike & (self.mail.bundle[mails] == number))
             dealt = [where[some] for some in self.dealer.to_answer(nodes[where])]
             tasks = [AnswerTask(self.dealer.row_of[nodes[s]], self.mail.row[mails[s]], bundle) for s in dealt]
-            doing = self._doing("answering at", [nodes[s] for s in dealt])
+            doing = self._doing(Answer.doing, [nodes[s] for s in dealt])
             said = self.workers.each("answer", [(bundle.group, task, self.number) for task in tasks], doing)
             for some, fields in zip(dealt, said, strict=True):
                 made = self.mail.add(self.models.bundle(bundle.group, nodes[some], fields)) if fields else -1
@@ -347,7 +347,7 @@ class Scheduler:
             for sender, packet in op.heard.items():
                 heard[sender] = self.mail.bundles[packet.bundle].group, self._packed(packet, packed)
             tasks[self.dealer.server_of[node]].append(LessonTask(*self._row(node), op.lesson, op.turn, heard))
-        doing = self._doing("the lesson of", self.dealer.served([n for n, _ in asked]))
+        doing = self._doing(Teach.doing, self.dealer.served([n for n, _ in asked]))
         threads = max(1, self.workers.count // len(asked))
         done = [iter(d) for d in self.workers.each("teach", [(t, self.number, threads) for t in tasks], doing)]
         return [self._taught(node, op, *next(done[self.dealer.server_of[node]])) for node, op in asked]
@@ -373,7 +373,7 @@ class Scheduler:
             heard = {s: self._packed(op.heard[s], packed) for s in op.heard or ()}
             task = ExerciseTask(*self._row(node), op.name, heard, op.to.tolist(), op.trains)
             tasks[self.dealer.server_of[node]].append(task)
-        doing = self._doing("an exercise of", self.dealer.served([n for n, _ in asked]))
+        doing = self._doing(Exercise.doing, self.dealer.served([n for n, _ in asked]))
         done = [iter(d) for d in self.workers.each("exercise", [(t, self.number, self._noting) for t in tasks], doing)]
         results = [self._exercised(node, op, next(done[self.dealer.server_of[node]])) for node, op in asked]
         if training:

@@ -20,7 +20,7 @@ from coterie import processes, records
 from coterie.config.objects import names
 from coterie.engines._need import Need, alone_need
 from coterie.engines._session import Engine, JobRun, Outcome, Session
-from coterie.errors import ConfigError, CoterieError, DivergedError, RunError
+from coterie.errors import ConfigError, CoterieError, DivergedError, RunError, in_words
 from coterie.job import Job
 from coterie.node.numbers import rounds_before
 from coterie.peers.settings import PeerSettings
@@ -221,10 +221,11 @@ class Fleet(Session):
         if peer.finished:
             return
         peer.deaths += 1
+        why = peer.why(code).rpartition("\n")[2] if code == 1 else _how(code)
         if peer.deaths > self.engine.restarts:
-            cure = f"Its log is {peer.folder / 'log.jsonl'}; what was done is kept: go on with `coterie resume`."
-            raise RunError(f"{peer.name} ended {peer.deaths} times (last with {_how(code)})", cure=cure)
-        pause, why = peer.rest(), peer.why(code).strip().rpartition("\n")[2] if code == 1 else _how(code)
+            cure = f"Its log is in {peer.folder}; what was done is kept: go on with `coterie resume`."
+            raise RunError(f"{peer.name} ended {peer.deaths} times (last: {why})", cure=cure)
+        pause = peer.rest()
         warn(f"{peer.name} ended ({why}) and is started again" + (f" in {pause:g} s" if pause else ""))
 
     def stop(self) -> None:
@@ -330,8 +331,8 @@ def live(
         code = STOPPED
     except CoterieError as error:
         code, why = DIVERGED if isinstance(error, DivergedError) else UNFIT, str(error)
-    except Exception:
-        code, why = 1, traceback.format_exc()
+    except Exception as error:
+        code, why = 1, f"{traceback.format_exc()}\n{in_words(error)}"
     if why:
         with contextlib.suppress(OSError):  # on a full disk its keeper finds the exit code alone
             write(folder / FAILURE, why.encode())

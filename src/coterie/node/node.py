@@ -79,7 +79,7 @@ class Node(Bearing):
                 return
             except Exception as error:
                 raise noted(error, "the protocol of", [self.node], number) from None
-            with during(f"{type(op).__name__.lower()} at", [self.node], number):
+            with during(op.doing, [self.node], number):
                 reach("before operation", type(op).__name__)
                 value = await self._perform(op)
                 reach("after operation", type(op).__name__)

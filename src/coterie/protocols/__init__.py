@@ -66,6 +66,8 @@ class Heard(Mapping[int, Any]):
 class Train:
     """Train one's model on one's own data."""
 
+    doing: ClassVar[str] = "training"
+    """What an error says that nodes were at; other operations have the same."""
     start: int | None = None
     """How many epochs the model has behind it, whoever trained it: orders and schedules go by that count.
 
@@ -79,6 +81,8 @@ class Train:
 class Observe:
     """Let the rule look at one's own data."""
 
+    doing: ClassVar[str] = "observing the data of"
+
 
 @dataclass(frozen=True)
 class Send:
@@ -88,6 +92,7 @@ class Send:
     what protocols have to arrange among themselves. None at all, `()`, says that there is nothing to say.
     """
 
+    doing: ClassVar[str] = "sending from"
     to: Nodes
     tag: str = "model"
     packet: Any = None
@@ -99,6 +104,7 @@ class Send:
 class Receive:
     """Wait for packets with this tag from these nodes, or until the deadline; gives what came (`Heard`)."""
 
+    doing: ClassVar[str] = "receiving at"
     senders: Nodes
     tag: str = "model"
 
@@ -107,6 +113,7 @@ class Receive:
 class Answer:
     """Let the rule answer everyone heard; gives one packet per neighbour."""
 
+    doing: ClassVar[str] = "answering at"
     heard: Heard
 
 
@@ -114,6 +121,7 @@ class Answer:
 class Merge:
     """Let the rule merge what was heard, and the answers if there are any."""
 
+    doing: ClassVar[str] = "merging at"
     heard: Heard
     answers: Heard | None = None
 
@@ -125,6 +133,7 @@ class Adopt:
     `lesson` is the name of the protocol's field that holds it, and `turn` the lesson's; None: no lesson made them.
     """
 
+    doing: ClassVar[str] = "taking a model at"
     packet: Any
     turn: int | None = None
     lesson: str = "lesson"
@@ -137,6 +146,7 @@ class Teach:
     `lesson` is the name of the protocol's field that holds it, and `turn` counts the lessons that came before.
     """
 
+    doing: ClassVar[str] = "the lesson of"
     heard: Mapping[int, Any]
     lesson: str = "lesson"
     turn: int = 0
@@ -149,6 +159,7 @@ class Exercise:
     `name` is that of the protocol's method. With `trains` it is the node's training of the round, and is measured so.
     """
 
+    doing: ClassVar[str] = "an exercise of"
     name: str
     heard: Mapping[int, Any] | None = None
     to: Nodes = field(default_factory=lambda: NOBODY)

@@ -14,7 +14,7 @@ from coterie.config.build import build, load_samples
 from coterie.config.configuration import Configuration
 from coterie.config.objects import stays_here
 from coterie.engines import Engine, JobRun, Need, Session
-from coterie.errors import ConfigError, CoterieError, DataError, DivergedError, GraphError
+from coterie.errors import ConfigError, CoterieError, DataError, DivergedError, GraphError, in_words
 from coterie.job import Job, Samples
 from coterie.records import Channel, Journal, Observer, nodes
 from coterie.records.journal import JobKey
@@ -248,8 +248,7 @@ def _how_it_ends(channel: Channel) -> Iterator[None]:
             how = "interrupted"
         elif isinstance(error, DivergedError):
             how = "diverged"
-        said = " ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
-        why = {} if how == "interrupted" else {"error": said}
+        why = {} if how == "interrupted" else {"error": in_words(error)}
         with contextlib.suppress(CoterieError):  # a full disk may be what went wrong
             channel.tell("end", how=how, **why)
         raise
