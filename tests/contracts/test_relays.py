@@ -223,6 +223,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no such node": ({"protocol": {"name": "relay", "path": [0, 9]}}, "nodes 0 to 5, got 9"),
     "nobody trains": ({"protocol": {"name": "relay", "proxy": [0, 1, 2, 3, 4, 5]}}, "no node trains"),
     "idle on the path": ({"protocol": {"name": "relay", "path": [0, 1], "idle": [1]}}, "node 1 is idle"),
+    "names of peers": (
+        {"protocol": {"name": "relay", "names": ["alice", "bob"]}},
+        "got 6 nodes of one run.*protocol.path",
+    ),
     "a first that leaves": ({"protocol": "relay", "leaves": {0: 2}, "topology": "ring"}, "always there"),
 }
 

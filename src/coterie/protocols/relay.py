@@ -150,7 +150,10 @@ class Relay(Protocol):
         place.counters["missed"] = missed
 
     def suits(self, graph: Graph) -> None:
-        """Refuse a network along which the model cannot walk."""
+        """Refuse a network along which the model cannot walk, and names where nodes have numbers."""
+        if self.names:
+            expected, cure = "peers on machines of their own", "Give the path by numbers: --protocol.path 3,1,0,2."
+            raise ConfigError("protocol.names", expected=expected, got=f"{graph.nodes} nodes of one run", cure=cure)
         if self.skips:
             return
         for round in self._rounds:
