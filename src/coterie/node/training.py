@@ -180,8 +180,8 @@ class Trainer(Rows):
         computed = steps = np.array([self.roster.steps(node, turn) for node, turn in each])
         order = np.argsort(-steps, kind="stable")
         rows, steps, wanted = rows[order], steps[order], [wanted[i] for i in order]
-        where = torch.as_tensor(rows)
-        params = self.params[where]  # a copy, which the views below share
+        where = _place(rows)
+        params = self.params[where]  # a copy, unless they stand one after the other; the views below share it
         views = layout.views(params)
         slots = {slot: torch.zeros_like(params) for slot in self.optimiser.slots}
         offset = 0
@@ -211,12 +211,13 @@ class Trainer(Rows):
             buffers = {slot: s[:live] for slot, s in slots.items()} | fixed
             self.optimiser.step(params[:live], gradient[:live], buffers, offset + step)
             self._look_all(rows[:live], params, paces, step)
-        self.params[where] = params
+        if isinstance(where, Tensor):
+            self.params[where] = params
         if self.squares is not None and squares is not None:
             self.squares[where] += squares
         if self.optimiser_state:
             self.optimiser_state["count"][where] = offset + int(steps[0])
-            for slot in slots:
+            for slot in slots if isinstance(where, Tensor) else ():
                 self.optimiser_state[slot][where] = slots[slot]
         return computed
 
@@ -372,6 +373,12 @@ class StackData:
             index, share = pad([o[step] if step < len(o) else NONE for o in own], len(own), size)
             x, y = t.samples.inputs(index), t.samples.targets(index)
             yield t._gradient(views, x, y, share.to(y.device), me, False)
+
+
+def _place(rows: Indices) -> slice | Tensor:
+    """Where some rows stand in a matrix: as a slice, if they do so one after the other."""
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if (np.diff(rows) == 1).all() else torch.as_tensor(rows)
 
 
 def _round_trip(own: Indices, size: int, first: int) -> list[Indices]:
