@@ -1,5 +1,6 @@
 """The simulator: all nodes of a run in one machine's memory, advanced together."""
 
+import gc
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -74,6 +75,7 @@ class LocalSession(Simulation):
         self._dealer = Dealer(job.roster, self._modes, self.models.costs, self.workers.count)
         self._scheduler = Scheduler(job, self.models, self.workers, self._dealer)
         self.ledger, self.traffic = self._scheduler.ledger, self._scheduler.traffic
+        _set_aside()
 
     def choose(self, job: Job, times: int = 1) -> dict[str, Any]:
         asked = self.engine.mode, self.engine.chunk, self.workers.count, times
@@ -99,3 +101,14 @@ class LocalSession(Simulation):
 
     def close(self) -> None:
         self.workers.close()
+        gc.unfreeze()
+
+
+def _set_aside() -> None:
+    """Keep what is there out of searches for cyclic garbage: the objects of a round bring on one every few rounds.
+
+    With hundreds of thousands of objects of libraries to look through, these took a tenth of a round of small models.
+    """
+    gc.unfreeze()
+    gc.collect()  # of the job before
+    gc.freeze()

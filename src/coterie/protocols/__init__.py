@@ -2,7 +2,8 @@
 
 A protocol is one generator per node per round. It yields what to do and is handed the result; it moves no bytes and
 touches no tensor, so the simulator, the in-memory peers and a real network run it unchanged. Rounds are closed: what is
-sent in a round is received in it, or lost.
+sent in a round is received in it, or lost. Places and operations are made anew for every node in every round, and
+frozen dataclasses take several times as long to make: they are not frozen, but nobody changes them.
 
 What is to be done with tensors beyond training and merging stands in methods of the protocol's own, its exercises:
 engines call them where the node lives, with all that the node has (`coterie.lessons.Student`), and make packets of what
@@ -26,7 +27,7 @@ Nodes = NDArray[np.int64]
 NOBODY: Nodes = np.empty(0, np.int64)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Place:
     """Where a node stands: whom it hears, who hears it, and which round it is."""
 
@@ -62,7 +63,7 @@ class Heard(Mapping[int, Any]):
         raise TypeError("what is added up on arrival is not kept: the protocol must say that it keeps packets")
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Train:
     """Train one's model on one's own data."""
 
@@ -77,14 +78,14 @@ class Train:
     """For how many epochs; None: as many as the method has in a round."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Observe:
     """Let the rule look at one's own data."""
 
     doing: ClassVar[str] = "observing the data of"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Send:
     """Send a packet to some nodes: the rule's message if `packet` is None, else one from elsewhere.
 
@@ -100,7 +101,7 @@ class Send:
     numbers: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Receive:
     """Wait for packets with this tag from these nodes, or until the deadline; gives what came (`Heard`)."""
 
@@ -109,7 +110,7 @@ class Receive:
     tag: str = "model"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Answer:
     """Let the rule answer everyone heard; gives one packet per neighbour."""
 
@@ -117,7 +118,7 @@ class Answer:
     heard: Heard
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Merge:
     """Let the rule merge what was heard, and the answers if there are any."""
 
@@ -126,7 +127,7 @@ class Merge:
     answers: Heard | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Adopt:
     """Take a packet's parameters for one's own, and let the lesson that made them keep of them what it wants to.
 
@@ -139,7 +140,7 @@ class Adopt:
     lesson: str = "lesson"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Teach:
     """Apply a lesson to the models heard and one's own; gives one packet per node that it teaches.
 
@@ -152,7 +153,7 @@ class Teach:
     turn: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Exercise:
     """Let an exercise look at one's own model, data and notes, and at what was heard; gives a packet for each of `to`.
 
