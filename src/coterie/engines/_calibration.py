@@ -18,6 +18,8 @@ CHUNK_BYTES = tuple(kilobytes * 1024 for kilobytes in (1024, 512, 2048, 256, 409
 """Sizes of a stack's parameters that are tried, the likeliest first."""
 SECONDS = 5.0
 """What a calibration may take, more or less: what would be longer is not tried."""
+LEAST = 2
+"""How many ways are tried in any case: however busy the machine is, one by one and the likeliest stack."""
 PARTS = 8
 """Of its seconds, each size gets so manieth."""
 
@@ -67,7 +69,7 @@ def choose_mode(
     def fastest() -> int:
         measure, took = together or probe.seconds, dict[int, float]()
         for size in [*([0] if asked == "auto" else []), *_sizes(each, probe.width)]:
-            if not took or time.monotonic() + 2 * size * min(took.values()) < deadline:
+            if len(took) < LEAST or time.monotonic() + 2 * size * min(took.values()) < deadline:
                 took[size] = measure(size, SECONDS / PARTS)
         best = min(took, key=lambda size: took[size])
         waiting.tell(f"calibrated {roster.models[group].name}: {_found(took, best)}")
