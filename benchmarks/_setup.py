@@ -33,6 +33,7 @@ class Case:
     batches: int = 8
     samples: int | None = None
     """On each node; else enough for every mini-batch of a round to be another one."""
+    test: int = 100
     momentum: float = 0.5
     rule: Choice = field(default_factory=lambda: Choice("rules", "decavg"))
     topology: Choice = field(default_factory=lambda: Choice("topologies", "regular", {"k": 4}))
@@ -47,7 +48,7 @@ def job(case: Case, classes: int = 10) -> Job:
     x = torch.randn(count, *case.shape, generator=rng)
     y = torch.randint(classes, (count,), generator=rng)
     x = (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).contiguous().share_memory_()
-    samples = Samples(x, y.share_memory_(), x[:100], y[:100], classes, case.shape)
+    samples = Samples(x, y.share_memory_(), x[: case.test], y[: case.test], classes, case.shape)
     pick = np.random.default_rng(0)
     train = tuple(pick.choice(count, each, replace=False) for _ in range(case.nodes))
     graph: Graph = draw(case.topology.make().draw, case.nodes, 0, connect=True)
@@ -78,7 +79,7 @@ def job(case: Case, classes: int = 10) -> Job:
         merge_first=False,
         faults=Faults(0),
         gains=gains,
-        test=np.arange(100),
+        test=np.arange(case.test),
     )
 
 
@@ -109,6 +110,20 @@ def bare_loop(where: Job) -> Callable[[int], None]:
                 optimiser.zero_grad()
                 F.cross_entropy(module(x[index]), samples.train_y[index]).backward()
                 optimiser.step()
+
+    return run
+
+
+def bare_forward(where: Job) -> Callable[[int], None]:
+    """A module per node shown all test samples, 250 at a time, a single thread, and nothing else."""
+    roster, samples = where.roster, where.samples
+    modules = [roster.models[0].make()(samples.shape, samples.classes).eval() for _ in range(roster.nodes)]
+
+    def run(round: int) -> None:
+        with torch.no_grad():
+            for module in modules:
+                for index in torch.as_tensor(where.test).split(250):
+                    module(samples.inputs(index, test=True))
 
     return run
 

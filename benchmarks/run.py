@@ -14,19 +14,20 @@ sys.path.insert(0, str(Path(__file__).parent))
 import _rules
 from _contenders import COLUMNS, ROWS, one_column
 from _memory import peak_ratio
-from _setup import Case, bare_loop, best_of, matrix_of, session
-from coterie.engines.local import LocalSession
+from _setup import Case, bare_forward, bare_loop, best_of, matrix_of, session
+from coterie.engines.local import Local, LocalSession
 from coterie.node.merging import Exchange
 from coterie.parts import Choice
 
 MLP = Choice("models", "mlp", {"sizes": (512, 256, 128)})
 SMALL = Choice("models", "mlp", {"sizes": (64,)})
+CNN = Choice("models", "cnn_mnist")
 ROUNDS = [
     Case("MLP 784-512-256-128-10, batch 16", MLP, (784,), 16, 16, goal=0.6),
     Case("MLP 784-512-256-128-10, batch 16", MLP, (784,), 64, 16, goal=0.6),
     Case("MLP 64-64-10, batch 16", SMALL, (64,), 500, 16, goal=0.08),
     Case("logistic regression 784-10, batch 16", Choice("models", "logistic"), (784,), 50, 16, goal=0.15),
-    Case("CNN conv10-conv20, batch 100", Choice("models", "cnn_mnist"), (1, 28, 28), 16, 100, goal=0.35),
+    Case("CNN conv10-conv20, batch 100", CNN, (1, 28, 28), 16, 100, goal=0.35),
 ]
 
 
@@ -120,6 +121,15 @@ def memory() -> Iterator[list[str]]:
         yield [rule, f"{ratio:.2f}", str(goal or ""), _met(ratio, goal)]
 
 
+def evaluation(repeats: int) -> Iterator[list[str]]:
+    """An evaluation of all nodes by the default metrics against a bare forward pass, both on one core."""
+    for name, model, shape in (("MLP 784-512-256-128-10", MLP, (784,)), ("CNN conv10-conv20", CNN, (1, 28, 28))):
+        ours, where = session(Case(name, model, shape, 16, 100, test=2000), Local(workers=1))
+        mine, theirs = best_of(repeats, lambda _, s=ours: s.evaluate(), bare_forward(where))
+        ours.close()
+        yield [name, f"{mine / theirs:.2f}", "1.1", _met(mine / theirs, 1.1)]
+
+
 def contenders(repeats: int, columns: Sequence[str], rows: Sequence[str]) -> Iterator[list[str]]:
     """Ours and what is written by hand, in units of the bare loop, whose own milliseconds come first."""
     found = [one_column(COLUMNS[column], repeats, rows) for column in columns]
@@ -128,7 +138,7 @@ def contenders(repeats: int, columns: Sequence[str], rows: Sequence[str]) -> Ite
         yield [ROWS[row], *(f"{ratios[row]:.3f}" if row in ratios else "-" for _, ratios in found)]
 
 
-TABLES = ("rounds", "merging", "growth", "curvature", "answers", "memory", "contenders")
+TABLES = ("rounds", "merging", "growth", "curvature", "answers", "evaluation", "memory", "contenders")
 
 
 def _met(ratio: float, goal: float | None) -> str:
@@ -157,6 +167,11 @@ def main() -> None:
         "growth": ("A round of MLP 64-64-10 / that of 125 nodes", ["nodes", "links", "ratio", "per node"], growth),
         "curvature": ("A round / one of DecHetero", ["setting", "rule", "ratio", "goal", "met"], curvature),
         "answers": ("A round of CFA-GE / one of CFA, 100 nodes", ["links", "ratio", "per 1,000 links"], answers),
+        "evaluation": (
+            "An evaluation of 16 nodes on 2,000 samples / bare forward passes, one core",
+            ["model", "ratio", "goal", "met"],
+            evaluation,
+        ),
         "memory": ("Peak memory / (n·P·4 bytes), MLP, 64 nodes", ["rule", "ratio", "goal", "met"], lambda _: memory()),
         "contenders": (
             "A round / one of a bare single-threaded loop without exchange",

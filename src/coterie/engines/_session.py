@@ -300,14 +300,14 @@ class StepwiseSession(Session):
 
 
 class CheckpointClock:
-    """Says when a checkpoint is due: every so many seconds, but never more than a tenth of the time."""
+    """Says when a checkpoint is due: every so many seconds, but never more than a fiftieth of the time."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self.cost, self.last = seconds, 0.0, time.monotonic()
 
     def due(self) -> bool:
         """Whether enough time has passed since the last one."""
-        return time.monotonic() - self.last >= max(self.seconds, 10 * self.cost)
+        return time.monotonic() - self.last >= max(self.seconds, 50 * self.cost)
 
     def __enter__(self) -> None:
         self.started = time.monotonic()
