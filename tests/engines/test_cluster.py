@@ -1,10 +1,13 @@
 """Simulations over workers that share no memory: plans, placement, checkpoints in shards, lost workers."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import polars as pl
@@ -178,6 +181,21 @@ def test_what_cannot_be_is_one_line(
     assert "Traceback" not in said
     assert len(said.splitlines()) == 1
     assert not (tmp_path / "x").exists()
+
+
+def test_who_listens_but_is_no_ray_is_said() -> None:
+    """Ray itself would try for a quarter of an hour."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    door.accept()[0].sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        address = f"127.0.0.1:{door.getsockname()[1]}"
+        with pytest.raises(ConfigError, match=f"there is no Ray at {address} .*ray start --head"):
+            Cluster(address=address).open()
 
 
 def test_ray_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,8 @@ from coterie.job import Samples
 MISSING = "Install it with `pip install 'coterie[cluster]'`, or say --engine.by processes for workers on this machine."
 PATIENCE = 30.0
 """Seconds in which a Ray cluster may give back what a lost worker had."""
+ANSWER = 20.0
+"""Seconds in which a Ray answers that it is there."""
 LEAST, MOST = 100 << 20, 2 << 30
 """Bytes of the object store of a Ray that is started here: it has the data set, and no rows go through it."""
 
@@ -72,8 +74,6 @@ class ByRay(Launcher):
         self.gpus, self.actors, self.runs = gpus, list[Any](), list[Any]()
         self.joined = bool(ray.is_initialized())
         if not self.joined:
-            if named:
-                _heed_token(ray, address)
             self._connect(address)
         self.address = str(self.ray.util.get_node_ip_address())
 
@@ -83,6 +83,8 @@ class ByRay(Launcher):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 if address and address != "local":
+                    if address != "auto":
+                        _heed_token(self.ray, address)
                     self.ray.init(address=address, log_to_driver=False, logging_level="ERROR")
                 else:
                     self._join_or_start(address, quiet)
@@ -223,17 +225,18 @@ def _running(ray: Any) -> str:
 
 
 def _heed_token(ray: Any, address: str) -> None:
-    """Have this process show Ray's token if that Ray asks for one, and else not.
+    """Have this process show Ray's token if the Ray at an address asks for one, and else not; `ConnectionError` if
+    whoever listens there is no Ray, for whom Ray would wait for minutes.
 
     Ray shows none where an address is named, and where it is not always the one that it has: that other Rays refuse.
     """
-    if "RAY_AUTH_MODE" in os.environ:
-        return
-    with grpc.insecure_channel(address) as channel:
+    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         try:
-            channel.unary_unary("/ray.rpc.NodeInfoGcsService/CheckAlive")(b"", timeout=5)
+            channel.unary_unary("/ray.rpc.NodeInfoGcsService/CheckAlive")(b"", timeout=ANSWER)
         except grpc.RpcError as error:
-            if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                raise ConnectionError("who listens there is no Ray") from None
+            if error.code() == grpc.StatusCode.UNAUTHENTICATED and "RAY_AUTH_MODE" not in os.environ:
                 os.environ["RAY_AUTH_MODE"] = "token"
                 with contextlib.suppress(AttributeError):
                     ray._raylet.Config.initialize("")  # which it has read without
