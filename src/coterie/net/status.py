@@ -87,7 +87,7 @@ class Status:
     def as_dict(self) -> dict[str, Any]:
         """All of it for JSON, with every neighbour's lag and the number of this process."""
         neighbours = {n: {**_fields(known), "lag": self.lag(n)} for n, known in self.neighbours.items()}
-        said: dict[str, Any] = _plain({**_fields(self), "pid": os.getpid(), "neighbours": neighbours})
+        said: dict[str, Any] = plain({**_fields(self), "pid": os.getpid(), "neighbours": neighbours})
         return said
 
 
@@ -95,12 +95,12 @@ def _fields(known: Status | NeighbourStatus) -> dict[str, Any]:
     return {each.name: getattr(known, each.name) for each in fields(known)}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value in the words of JSON, which has none for what is not finite."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
+        return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | deque):
-        return [_plain(inner) for inner in value]
+        return [plain(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

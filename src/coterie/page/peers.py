@@ -1,6 +1,5 @@
 """What is shown of real peers: what each knows of itself and its neighbours, and no more."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -52,17 +51,8 @@ def _peer(reader: RunReader) -> View:
     key = max(reader.jobs, key=lambda job: reader.jobs[job].began or 0, default=None)
     return {
         "label": reader.label,
-        "status": known and _plain(known),
+        "status": known and status.plain(known),
         "curve": node_view(reader, key, None) if key else {"round": [], "columns": {}},
         "job": f"{key[0]}, seed {key[1]}" if key else "",
         "marks": reader.jobs[key].marks[-MARKED:] if key else [],
     }
-
-
-def _plain(value: Any) -> Any:
-    """What a status says, without numbers that are not finite."""
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_plain(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
