@@ -25,6 +25,11 @@ def event(name: str, **said: Any) -> dict[str, Any]:
     return {"event": name, "time": 1000.0 + said.get("round", 0), **said}
 
 
+def moment(time: float, event: str, **said: Any) -> dict[str, Any]:
+    """An event at a time."""
+    return {"event": event, "time": time, **said}
+
+
 def evaluation(method: str, seed: int, number: int, values: list[float | None]) -> dict[str, Any]:
     columns = {"node": [*range(len(values))], "test_accuracy": values, "sent_bytes": [100 * number] * len(values)}
     return event("evaluation", method=method, seed=seed, round=number, **columns)

@@ -85,8 +85,7 @@ def test_who_was_the_aggregator_and_where_cycles_begin(tmp_path: Path) -> None:
     """It is who all that is sent in a round has gone to."""
     small(nodes=5, rounds=12, seeds=[0], methods=["dfml"]).run(tmp_path / "one")
     view = job_view(reader(tmp_path / "one"), ("dfml", 0))
-    cycles = [mark["round"] for mark in view["marks"] if mark["kind"] == "cycle"]
-    assert cycles == [1, 11]
+    assert [mark["round"] for mark in view["marks"] if mark["kind"] == "cycle"] == [1, 11]
     told = {e["round"]: e for e in records.events(tmp_path / "one") if e.name == "exchange" and e["round"]}
     for round in range(1, 13):
         (led,) = view["roles"]["aggregator"][round]
@@ -129,7 +128,8 @@ def test_a_job_shows_its_network_its_data_and_what_happened(run: Path) -> None:
     np.testing.assert_allclose(values["values"][3], own, rtol=1e-4)
     assert node_view(known, ("decavg", 0), 2)["columns"]["test_accuracy"] == [line[2] for line in values["values"]]
     assert links_view(known, ("decavg", 0), 4) == {
-        "round": 4, "bytes": 100, "sources": None, "targets": None, "down": [[0, 1]], "away": [2],
+        "round": 4, "bytes": 100, "sources": None, "targets": None,
+        "ages": {"links": [], "rest": 0}, "down": [[0, 1]], "away": [2],
     }  # fmt: skip
     with pytest.raises(RunError, match="no column 'method'"):
         matrix(known, ("decavg", 0), "method")

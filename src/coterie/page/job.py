@@ -1,6 +1,7 @@
 """What a page shows of one job: its network and data, who had which value when, what happened, what went where."""
 
 import math
+import tomllib
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from coterie.errors import CoterieError, RunError
 from coterie.network import skew
 from coterie.network.graph import Graph
 from coterie.node.measures import CONFUSION
+from coterie.page import clocks
 from coterie.page.numbers import plain, short, thinned
 from coterie.page.overview import View
 from coterie.page.run import JobState, RunReader
@@ -38,10 +40,10 @@ def job_view(reader: RunReader, key: JobKey) -> View:
         "nodes": count,
         "rounds": shown_rounds(own, count),
         "columns": [c for c in own.columns if c not in KEYS and own[c].count()],
-        "marks": job.marks + _fault_marks(reader, key),
+        "marks": job.happened() + _fault_marks(reader, key) + _churn_marks(reader, key),
         "unlisted": job.unlisted,
         "roles": job.roles,
-        "exchanges": sorted(job.exchanges),
+        "progress": clocks.progress(job),
         "names": {str(number): name for name, number in job.peers.items()},
         "trouble": trouble,
     }
@@ -93,17 +95,13 @@ def confusion(reader: RunReader, key: JobKey, node: int | None = None) -> View:
 def links_view(reader: RunReader, key: JobKey, round: int) -> View:
     """What went along each link up to this round since it was last told, and which links and nodes failed in it."""
     job = _known(reader, key)
-    told = max((r for r in job.exchanges if r <= round), default=None)
-    sent = job.exchanges[told].event() if told is not None else None
-    lost = job.faults[round].event() if round in job.faults else None
-    return {
-        "round": told,
-        "bytes": sent.get("bytes") if sent else None,
-        "sources": sent.get("sources") if sent else None,
-        "targets": sent.get("targets") if sent else None,
-        "down": lost.get("down", []) if lost else [],
-        "away": lost.get("nodes", []) if lost else [],
-    }
+    told = next(clocks.exchanges(job, round), {"round": None, "bytes": None, "sources": None, "targets": None})
+    view = told | {"ages": clocks.ages(job, round)}
+    if round in job.faults and (lost := job.faults[round].event()) is not None:
+        return view | {"down": lost.get("down", []), "away": lost.get("nodes", [])}
+    before = max((r for r in reader.rows(key)["round"].unique() if r < round), default=0)
+    down, away = clocks.gone(job, round, before)
+    return view | {"down": down, "away": away}
 
 
 def shown_rounds(own: pl.DataFrame, count: int, cells: int = CELLS) -> list[int]:
@@ -141,6 +139,25 @@ def _fault_marks(reader: RunReader, key: JobKey) -> list[View]:
         said = [f"{len(away)} node{'s' * (len(away) != 1)} away"] if away else []
         said += [f"{links} link{'s' * (links != 1)} down"] if links else []
         found.append({"kind": "fault", "round": number, "time": event.time, "text": ", ".join(said)})
+    return found
+
+
+def _churn_marks(reader: RunReader, key: JobKey) -> list[View]:
+    """Who joins and who leaves by the configuration, by round."""
+    try:
+        settings = tomllib.loads(records.configuration_text(reader.folder))
+    except (CoterieError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return []
+    settings |= settings.get("methods", {}).get(key[0], {})
+    found = []
+    for what, kind in (("joins", "join"), ("leaves", "leave")) if not settings.get("pooled") else ():
+        at: dict[int, list[str]] = {}
+        for node, number in settings.get(what, {}).items():
+            at.setdefault(number, []).append(node)
+        for number, who in at.items():
+            named = ", ".join(who[:8]) + (f" and {len(who) - 8} more" if len(who) > 8 else "")
+            said = f"node{'s' * (len(who) != 1)} {named} {kind if len(who) > 1 else what}"
+            found.append({"kind": kind, "round": number, "time": 0.0, "text": said})
     return found
 
 

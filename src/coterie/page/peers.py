@@ -54,5 +54,5 @@ def _peer(reader: RunReader) -> View:
         "status": known and status.plain(known),
         "curve": node_view(reader, key, None) if key else {"round": [], "columns": {}},
         "job": f"{key[0]}, seed {key[1]}" if key else "",
-        "marks": reader.jobs[key].marks[-MARKED:] if key else [],
+        "marks": reader.jobs[key].happened()[-MARKED:] if key else [],
     }

@@ -14,11 +14,12 @@ import polars as pl
 
 from coterie import records
 from coterie.errors import CoterieError
+from coterie.page import clocks
 from coterie.records.journal import FILE, PEERS, JobKey, JournalTail, Spot
 from coterie.records.table import KEYS, types
 
 SPOKEN = re.compile(
-    rb'\{"event": "(\w+)", "time": [\d.e+-]+, "method": ("(?:[^"\\]|\\.)*"), "seed": (-?\d+)'
+    rb'\{"event": "(\w+)", "time": ([\d.e+-]+), "method": ("(?:[^"\\]|\\.)*"), "seed": (-?\d+)'
     rb'(?:, "peer": ("(?:[^"\\]|\\.)*"))?(?:, "node": [^r]*?)?, "round": (\d+)'
 )
 """How a line begins that tells of a round of a job."""
@@ -48,8 +49,30 @@ class JobState:
     faults: dict[int, Spot] = field(default_factory=dict)
     roles: dict[str, dict[int, list[int]]] = field(default_factory=dict)
     """By role and round, which nodes had it."""
+    reached: dict[int, float] = field(default_factory=dict)
+    """When each round was done, by the first who did."""
     peers: dict[str, int] = field(default_factory=dict)
     """The number of each peer that has said something."""
+    laps: dict[str, dict[int, float]] = field(default_factory=dict)
+    """When each peer had done which round."""
+    told: dict[str, dict[int, Spot]] = field(default_factory=dict)
+    """By peer and round, where it tells what it exchanged with whom."""
+    neighbours: dict[str, list[str]] = field(default_factory=dict)
+    """Whom each peer has to do with."""
+    words: list[tuple[int, str, str, str]] = field(default_factory=list)
+    """What peers said of neighbours: in which round, who, of whom, and whether `gone`, `back` or `refused`."""
+
+    def reach(self, round: int, time: float, peer: str | None) -> None:
+        """Note that a round is done."""
+        self.round = max(self.round, round)
+        self.reached[round] = min(time, self.reached.get(round, time))
+        if peer is not None:
+            self.laps.setdefault(peer, {})[round] = time
+
+    def heed(self, event: records.Event) -> None:
+        """Note what a peer says of its neighbours."""
+        for kind in ("gone", "back", "refused"):
+            self.words += [(event["round"], event["peer"], str(name), kind) for name in event.get(kind) or ()]
 
     def play(self, event: records.Event) -> None:
         """Note who was what in a round; a peer says it of itself."""
@@ -63,9 +86,16 @@ class JobState:
         if len(self.marks) >= MARKS:
             self.unlisted += 1
             return
-        said = {"kind": event.name, "round": event.get("round", self.round), "time": event.time, "text": text[:300]}
+        said = {"kind": event.name, "round": event.get("round"), "time": event.time, "text": text[:300]}
         about = {"node": event["node"]} if isinstance(event.get("node"), int) else {}
         self.marks.append(said | about | more)
+
+    def happened(self) -> list[dict[str, Any]]:
+        """The marks, those that name no round at the last that was done by then."""
+        return [m if m["round"] is not None else m | {"round": self._when(m["time"])} for m in self.marks]
+
+    def _when(self, time: float) -> int:
+        return max((round for round, done in self.reached.items() if done <= time), default=0)
 
 
 class RunReader:
@@ -84,6 +114,7 @@ class RunReader:
         self._tails: dict[Path, JournalTail] = {}
         self._fresh: list[pl.DataFrame] = []
         self._frame = records.empty()
+        self._whole: pl.DataFrame | None = None
         self._known: dict[JobKey, int] = {}
         self._parts: dict[JobKey, pl.DataFrame] = {}
 
@@ -102,15 +133,19 @@ class RunReader:
             for spot in spots:
                 self._take(spot)
             self.version += bool(spots)
+            if spots:
+                self._whole = None
         return self.version > before
 
     @property
     def frame(self) -> pl.DataFrame:
-        """The records so far."""
+        """The records so far, and how far behind each peer was."""
         if self._fresh:
             self._frame = records.together([self._frame, *self._fresh])
-            self._fresh, self._parts = [], {}
-        return self._frame
+            self._fresh = []
+        if self._whole is None:
+            self._whole, self._parts = clocks.with_lag(self._frame, self.jobs), {}
+        return self._whole
 
     def rows(self, key: JobKey) -> pl.DataFrame:
         """The records of a job so far."""
@@ -125,7 +160,7 @@ class RunReader:
         """Whether a process holds the run, as far as can be seen from here."""
         if self.how == "done":
             return False
-        if _held(self.folder / "lock"):
+        if held(self.folder / "lock"):
             return True
         with contextlib.suppress(OSError):
             return self.how == "running" and time.time() - (self.folder / FILE).stat().st_mtime < QUIET
@@ -148,24 +183,31 @@ class RunReader:
     def _take(self, spot: Spot) -> None:
         said = SPOKEN.match(spot.head)
         name = said[1].decode() if said else ""
-        if said and name in LAZY:
-            key, number = (json.loads(said[2]), int(said[3])), int(said[5])
+        if said and name in (*LAZY, "round"):
+            key, number = (json.loads(said[3]), int(said[4])), int(said[6])
+            peer = json.loads(said[5]) if said[5] else None
             job = self.jobs.setdefault(key, JobState())
-            if name == "exchange" and said[4] is None:
-                job.exchanges[number] = spot
-            elif name == "fault" and said[4] is None:
-                job.faults[number] = spot
-            elif name == "evaluation" and number <= self._known.get(key, -1):
-                job.round = max(job.round, number)
-            elif (event := spot.event()) is not None:
-                self._read(event)
-        elif said and name == "round":
-            job = self.jobs.setdefault((json.loads(said[2]), int(said[3])), JobState())
-            job.round = max(job.round, int(said[5]))
-            if b'"roles"' in spot.head and (event := spot.event()) is not None:
-                job.play(event)
-        elif (event := spot.event()) is not None:
+            if self._later(spot, name, key, number, peer):
+                return
+            if name == "round":
+                job.reach(number, float(said[2]), peer)
+                if b'"roles"' not in spot.head:
+                    return
+        if (event := spot.event()) is not None:
             self._read(event)
+
+    def _later(self, spot: Spot, name: str, key: JobKey, number: int, peer: str | None) -> bool:
+        """Whether it is enough to know where this is told."""
+        job = self.jobs[key]
+        if name == "exchange":
+            (job.exchanges if peer is None else job.told.setdefault(peer, {}))[number] = spot
+        elif name == "fault" and peer is None:
+            job.faults[number] = spot
+        elif name == "evaluation" and number <= self._known.get(key, -1):
+            job.round = max(job.round, number)
+        else:
+            return False
+        return True
 
     def _read(self, event: records.Event) -> None:
         key = event.job
@@ -180,15 +222,20 @@ class RunReader:
                 if not job.began:
                     for number, start in enumerate(event.get("cycles", ()), 1):
                         job.mark(event, f"cycle {number} of the lesson's weights begins", round=start, kind="cycle")
-                job.began, job.how = job.began or event.time, "running"
                 if "peer" in event.data:
                     job.peers[event["peer"]] = event.get("node", 0)
+                    job.neighbours[event["peer"]] = [str(name) for name in event.get("neighbours", ())]
+                if not job.began or "peer" not in event.data:
+                    job.began, job.how = job.began or event.time, "running"
             case "evaluation":
                 self._fresh.append(_rows(event, *key))
                 job.round = max(job.round, event.get("round", 0))
             case "end":
                 self._end(job, event)
+            case "round" if "roles" in event.data:
+                job.play(event)
             case "fault":
+                job.heed(event)
                 for text in fault_words(event):
                     job.mark(event, text)
             case "warning":
@@ -254,7 +301,7 @@ def _with_measures(frame: pl.DataFrame, folder: Path) -> pl.DataFrame:
     return frame
 
 
-def _held(lock: Path) -> bool:
+def held(lock: Path) -> bool:
     """Whether a process can be seen to hold a lock, which is not touched."""
     try:
         there = os.stat(lock)

@@ -1,5 +1,8 @@
 """What is shown on a page: some runs, or a folder of them, and what the page asks of them."""
 
+import contextlib
+import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
@@ -8,13 +11,15 @@ from typing import Any
 from coterie.errors import RunError
 from coterie.page.job import job_view, links_view, matrix, node_view
 from coterie.page.overview import View, overview
-from coterie.page.run import RunReader
+from coterie.page.run import RunReader, held
 from coterie.records.journal import FILE, JobKey
 
 MOST = 12
 """Runs that are shown together at most."""
 LISTED = 500
 """Runs of a folder that are listed at most."""
+LINE = 65_536
+"""How much is read of the beginning and of the end of a journal for that."""
 
 
 class Shown:
@@ -39,8 +44,8 @@ class Shown:
         if self.root is not None:
             found = sorted(runs_below(self.root), key=lambda path: -(path / FILE).stat().st_mtime)[:LISTED]
             self.runs = {path.relative_to(self.root).as_posix(): path for path in found}
-        changed = {label: (path / FILE).stat().st_mtime for label, path in self.runs.items() if (path / FILE).exists()}
-        return {"folder": self.listed, "runs": [{"label": k, "time": changed.get(k)} for k in self.runs]}
+        listed = [{"label": label, **(in_short(path) if self.listed else {})} for label, path in self.runs.items()]
+        return {"folder": self.listed, "runs": listed}
 
     def readers(self) -> list[RunReader]:
         """Readers of all runs that were named, up to date."""
@@ -105,6 +110,37 @@ class Shown:
 def is_run(folder: Path) -> bool:
     """Whether a run, or a peer, has written here."""
     return (folder / "config.toml").is_file() or (folder / FILE).is_file()
+
+
+def in_short(folder: Path) -> View:
+    """When a run last said something, how it stands, and what it is of, by the first and the last of its journal."""
+    try:
+        with (folder / FILE).open("rb") as file:
+            first = file.readline(LINE)
+            file.seek(max(os.fstat(file.fileno()).st_size - LINE, 0))
+            last = file.read().rstrip().rpartition(b"\n")[2]
+            time = os.fstat(file.fileno()).st_mtime
+    except OSError:
+        return {"time": None, "state": "", "what": ""}
+    begun, ended = _said(first), _said(last)
+    state = str(ended.get("how")) if ended.get("event") == "end" and "method" not in ended else ""
+    return {"time": time, "state": state or ("running" if held(folder / "lock") else "stopped"), "what": _what(begun)}
+
+
+def _what(begun: Mapping[str, Any]) -> str:
+    """The methods of a run, its seeds and its rounds."""
+    jobs = [job for job in begun.get("jobs") or () if isinstance(job, list) and len(job) == 2]
+    methods, seeds = dict.fromkeys(str(job[0]) for job in jobs), {str(job[1]) for job in jobs}
+    counted = ((len(seeds), "seed"), (begun.get("rounds"), "round"))
+    return "; ".join([", ".join(methods), *(f"{n} {thing}{'s' * (n != 1)}" for n, thing in counted)]) if jobs else ""
+
+
+def _said(line: bytes) -> dict[str, Any]:
+    """An event's line, or nothing."""
+    with contextlib.suppress(ValueError, RecursionError):
+        told = json.loads(line)
+        return told if isinstance(told, dict) else {}
+    return {}
 
 
 def runs_below(root: Path, depth: int = 4) -> list[Path]:

@@ -128,7 +128,7 @@ def _kept(links: dict[int, View], wide: int) -> dict[str, View]:
     kept: dict[str, View] = {}
     left = 40 * wide + 20_000
     for number, view in links.items():
-        left -= 2 * len(view["sources"] or ()) + 2 * len(view["down"])
+        left -= 2 * len(view["sources"] or ()) + 2 * len(view["down"]) + 3 * len(view["ages"]["links"])
         if left < 0 and kept:
             break
         kept[str(number)] = view

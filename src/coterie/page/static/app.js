@@ -42,6 +42,13 @@ class Page {
     return [...new Set([...this.overview.jobs.map((job) => job.method), ...Object.keys(this.overview.methods)])];
   }
 
+  // A setting of a job: its method's own, or that of all.
+  setting(job, key) {
+    const settings = this.overview.runs.find((run) => job.startsWith(`${run.label}:`))?.settings ?? {};
+    const method = job.slice(job.indexOf(":", job.indexOf(":") + 1) + 1);
+    return settings[`methods.${method}.${key}`] ?? settings[key];
+  }
+
   async start() {
     const listed = await this.source.runs();
     if (listed.peers) return new Peers(this).start();
@@ -138,15 +145,17 @@ class Page {
 
   #choose(runs) {
     this.title = h("h1", {}, "Runs");
-    const form = h("form", { class: "runs" }, h("table", {}, h("tbody", {}, runs.map(({ label, time }) => h("tr", {},
+    const form = h("form", { class: "runs" }, h("table", {}, h("tbody", {}, runs.map(({ label, time, state, what }) => h("tr", {},
       h("td", {}, h("label", {}, h("input", { type: "checkbox", name: "run", value: label }), h("a", { href: `?run=${encodeURIComponent(label)}` }, label))),
-      h("td", { class: "faint" }, time ? new Date(time * 1000).toLocaleString() : ""))))),
+      h("td", {}, h("span", { class: `pill ${state}` }, state)),
+      h("td", { class: "text" }, what),
+      h("td", { class: "faint" }, time ? new Date(time * 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" }) : ""))))),
     h("p", {}, h("button", { class: "plain" }, "Compare the chosen ones")));
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       location.search = new URLSearchParams(new FormData(form)).toString();
     });
-    fill(this.root, this.header(false), runs.length ? form : h("p", { class: "faint" }, "No runs in this folder."), this.helping());
+    fill(this.root, this.header(false), runs.length ? h("div", { class: "wide" }, form) : h("p", { class: "faint" }, "No runs in this folder."), this.helping());
   }
 }
 

@@ -74,11 +74,10 @@ const drawable = (value, log) => value !== null && value !== undefined && (!log 
 
 // curves: [{name, x, y, low, high, thin, group}]
 export function lines(curves, { x, y, logX, logY, at, legend = true, bottom = 46 }) {
-  const series = [];
+  const series = [], reach = reached(curves.flatMap((curve) => curve.y).filter((value) => drawable(value, logY)), logY);
   for (const curve of curves) {
     const tint = curve.tint ?? colour(curve.index);
     const points = curve.x.map((px, i) => [px, curve.y[i], i]).filter(([px, py]) => drawable(px, logX) && drawable(py, logY));
-    if (curve.low) series.push(band(curve, tint, logX, logY));
     series.push({
       type: "line", name: curve.name, data: points.map(([px, py]) => [px, py]), color: tint, z: curve.thin ? 2 : 3,
       lineStyle: { width: curve.thin ? 1 : 2, opacity: curve.thin ? 0.55 : 1, type: curve.dashed ? "dashed" : dash(curve.index ?? 0) },
@@ -89,6 +88,7 @@ export function lines(curves, { x, y, logX, logY, at, legend = true, bottom = 46
         lineStyle: { color: ink("accent"), type: "solid", width: 1.5 },
       } : undefined,
     });
+    if (curve.low) series.push(band(curve, tint, logX, logY, reach)); // after its line, whose sign the legend shows
   }
   const names = [...new Set(curves.map((curve) => curve.name))];
   const room = legend && names.length > 1;
@@ -111,13 +111,23 @@ export function lines(curves, { x, y, logX, logY, at, legend = true, bottom = 46
   };
 }
 
-function band(curve, tint, logX, logY) {
+// How far bands are drawn: half as far again as the lines go, and where those are shares, no further than from 0 to 1.
+function reached(values, log) {
+  const low = values.reduce((a, b) => Math.min(a, b), Infinity), high = values.reduce((a, b) => Math.max(a, b), -Infinity);
+  if (log) return [low / 3, high * 3];
+  const more = (high - low) / 2, shares = low >= 0 && high <= 1;
+  return shares ? [Math.max(low - more, 0), Math.min(high + more, 1)] : [low >= 0 ? Math.max(low - more, 0) : low - more, high + more];
+}
+
+function band(curve, tint, logX, logY, [least, most]) {
   const kept = curve.x.map((px, i) => [px, curve.low[i], curve.high[i]])
-    .filter(([px, low, high]) => drawable(px, logX) && drawable(low, logY) && drawable(high, logY));
+    .filter(([px, low, high]) => drawable(px, logX) && low !== null && high !== null)
+    .map(([px, low, high]) => [px, Math.max(low, least), Math.min(high, most)]);
+  const ends = [kept.reduce((a, [, low]) => Math.min(a, low), Infinity), kept.reduce((a, [, , high]) => Math.max(a, high), -Infinity)];
   return {
-    type: "custom", name: curve.name, silent: true, z: 1, clip: true, data: kept.length ? [[kept[0][0], kept[0][1]]] : [],
+    type: "custom", name: curve.name, silent: true, z: 1, clip: true, data: kept.length ? ends.map((end) => [kept[0][0], end]) : [],
     color: tint, tooltip: { show: false },
-    renderItem: (_, api) => ({
+    renderItem: ({ dataIndex }, api) => dataIndex ? null : ({
       type: "polygon",
       shape: { points: [...kept.map(([px, low]) => api.coord([px, low])), ...kept.toReversed().map(([px, , high]) => api.coord([px, high]))] },
       style: { fill: tint, opacity: 0.16 },
@@ -151,7 +161,7 @@ export function histogram(values, count = 16) {
 
 export function boxes(entries, y) {
   return {
-    ...base({ grid: { left: 58, right: 18, top: 14, bottom: 60 } }),
+    ...base({ grid: { left: 58, right: 18, top: 14, bottom: entries.length > 5 ? 60 : 30 } }),
     tooltip: {
       ...base().tooltip,
       formatter: (one) => one.seriesType === "boxplot"
@@ -181,7 +191,8 @@ export function boxes(entries, y) {
 // An axis of whole numbers below `count`, with room beyond the first and the last.
 function within(count) {
   const formatter = (value) => (Number.isInteger(value) && value >= 0 && value < count ? humane(value) : "");
-  return { min: -1, max: count, minInterval: 1, scale: false, axisLabel: { color: ink("soft"), formatter, hideOverlap: true } };
+  const axisLine = { onZero: false, lineStyle: { color: ink("line") } };
+  return { min: -1, max: count, minInterval: 1, scale: false, axisLine, ...(count <= 20 ? { interval: 1 } : {}), axisLabel: { color: ink("soft"), formatter, hideOverlap: true } };
 }
 
 export function bubbles(labels) {

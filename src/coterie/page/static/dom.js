@@ -63,7 +63,7 @@ const NAMES = {
   test_f1: "macro F1", test_loss: "test loss", sent_bytes: "bytes sent", received_bytes: "bytes received",
   batches: "mini-batches", flops: "operations", train_seconds: "seconds of training", merge_seconds: "seconds of merging",
   evaluate_seconds: "seconds of measuring", consensus_distance: "distance to consensus",
-  neighbourhood_distance: "distance to neighbours",
+  neighbourhood_distance: "distance to neighbours", lag: "rounds behind the first",
 };
 
 export function called(column) {
@@ -84,6 +84,21 @@ export function dark() {
 export function colour(index) {
   const list = dark() ? DARK : LIGHT;
   return list[index % list.length];
+}
+
+// Tol's colours, for more kinds than there are above; of still more, neighbours look alike.
+const MORE = ["#332288", "#88ccee", "#44aa99", "#117733", "#999933", "#ddcc77", "#cc6677", "#882255", "#aa4499", "#777777"];
+const MORE_DARK = ["#7a6ae0", "#88ccee", "#44aa99", "#2a9d57", "#999933", "#ddcc77", "#cc6677", "#b5477f", "#c46fb5", "#dddddd"];
+
+export function kind(index, count) {
+  if (count <= LIGHT.length) return colour(index);
+  return count <= MORE.length ? (dark() ? MORE_DARK : MORE)[index] : ramp(index / (count - 1));
+}
+
+// Black or white, whichever is read on a colour.
+export function inkOn(fill) {
+  const [r, g, b] = fill.startsWith("#") ? [1, 3, 5].map((at) => Number.parseInt(fill.slice(at, at + 2), 16)) : fill.match(/\d+/g).map(Number);
+  return 0.3 * r + 0.59 * g + 0.11 * b > 135 ? "#111" : "#fff";
 }
 
 export const shape = (index) => SHAPES[index % SHAPES.length];

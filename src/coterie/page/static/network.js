@@ -1,5 +1,5 @@
 // The network on a canvas: nodes coloured by a value, sized by their data; links by what went along them.
-import { h, ink, number, ramp, colour } from "./dom.js";
+import { h, ink, inkOn, kind, number, ramp } from "./dom.js";
 import { Forces, grid, ring } from "./layouts.js";
 
 const LEVELS = 48;
@@ -15,6 +15,7 @@ export class NetworkView {
     this.view = { x: 0, y: 0, zoom: 1 };
     this.positions = [];
     this.values = [];
+    this.late = new Map(); // nodes that are not there yet: the round that their value is of
     this.layout = "force";
     this.selected = null;
     this.hover = null;
@@ -62,7 +63,7 @@ export class NetworkView {
   #colourOf(i) {
     const value = this.values[i];
     if (value === null || value === undefined) return null;
-    if (this.kinds) return colour(value);
+    if (this.kinds) return kind(value, this.kinds.length);
     const [low, high] = this.domain;
     return ramp(Math.round((LEVELS * (value - low)) / (high - low || 1)) / LEVELS);
   }
@@ -162,9 +163,9 @@ export class NetworkView {
   }
 
   #drawNodes(pen) {
-    const groups = new Map();
+    const groups = new Map(), unknown = ink("unknown");
     for (let i = 0; i < this.points.length; i++) {
-      const shown = this.#colourOf(i) ?? ink("unknown");
+      const shown = `${this.#colourOf(i) ?? unknown}${this.late.has(i) ? " late" : ""}`;
       if (!groups.has(shown)) groups.set(shown, []);
       groups.get(shown).push(i);
     }
@@ -172,7 +173,8 @@ export class NetworkView {
     pen.strokeStyle = ink("paper");
     pen.lineWidth = 1.2;
     for (const [shown, list] of groups) {
-      pen.fillStyle = shown;
+      pen.fillStyle = shown.replace(" late", "");
+      pen.globalAlpha = shown.endsWith("late") ? 0.55 : 1;
       pen.beginPath();
       for (const i of list) {
         const [x, y] = this.points[i];
@@ -182,6 +184,7 @@ export class NetworkView {
       pen.fill();
       if (!many && !this.rough) pen.stroke();
     }
+    pen.globalAlpha = 1;
     this.#drawMarks(pen);
   }
 
@@ -218,9 +221,9 @@ export class NetworkView {
     pen.textBaseline = "middle";
     for (let i = 0; i < this.points.length; i++) {
       if (this.radii[i] < 9) continue;
-      const light = !this.kinds && (this.values[i] ?? 0) > this.domain?.[0] + 0.6 * (this.domain?.[1] - this.domain?.[0]);
+      const fill = this.#colourOf(i);
       pen.font = `${Math.min(this.radii[i] * 0.95, 13)}px system-ui`;
-      pen.fillStyle = this.values[i] === null || this.values[i] === undefined ? ink("soft") : light ? "#111" : "#fff";
+      pen.fillStyle = fill === null ? ink("soft") : this.late.has(i) ? ink("ink") : inkOn(fill);
       const [x, y] = this.points[i], named = Array.isArray(this.job.names) && this.job.names[i];
       if (named) pen.fillStyle = ink("ink");
       pen.fillText(named ? named.slice(0, 24) : String(i), x, named ? y + this.radii[i] + 11 : y);
@@ -281,6 +284,7 @@ export class NetworkView {
     const more = [`${this.describe ?? ""}: ${said ?? "—"}`];
     if (this.job.samples) more.push(`${this.job.samples[i]} samples`);
     if (this.job.degrees) more.push(`hears ${this.job.degrees[i]}`);
+    if (this.late.has(i)) more.push(`has come to round ${this.late.get(i)}`);
     if (this.marked.roles.has(i)) more.push(`${this.marked.roles.get(i).join(", ")} of this round`);
     if (this.marked.away.has(i)) more.push("not there in this round");
     this.tip.replaceChildren(h("strong", {}, this.job.names?.[i] ?? `node ${i}`), ...more.map((text) => h("div", {}, text)));

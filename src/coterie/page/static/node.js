@@ -18,7 +18,7 @@ export class NodePanel {
     this.known = await this.page.source.node(job, node);
     const columns = Object.keys(this.known.columns);
     if (!columns.includes(this.column)) this.column = columns.includes("test_accuracy") ? "test_accuracy" : columns[0];
-    const heard = this.#heard(), roles = this.#roles();
+    const heard = this.#heard(job), roles = this.#roles();
     const told = this.known.confusion?.counts?.[node];
     fill(this.place,
       h("div", { class: "panelhead" }, h("h2", {}, view.names?.[node] ?? `Node ${node}`), h("span", { class: "room" }),
@@ -29,10 +29,11 @@ export class NodePanel {
       this.curve.box,
       view.labels ? [h("h2", {}, "Its samples"), this.labels.box] : null,
       told ? [h("h2", {}, `Which class it takes for which, round ${this.known.confusion.round}`), this.confusion.box] : null,
-      h("h2", {}, `It hears ${heard.length}`),
+      h("h2", {}, `It hears ${Math.max(heard.length - 1, 0)}`),
       heard.length ? table({
-        headers: ["neighbour", "link weight", "samples", "share of what it hears"],
-        rows: heard.map(([who, weight, samples, share]) => [String(who), number(weight), number(samples), share === null ? "—" : `${(100 * share).toFixed(1)} %`]),
+        headers: ["model of", "link weight", "samples", "part of an average"],
+        rows: heard.map(([who, weight, samples, part]) => [who, number(weight), number(samples), `${(100 * part).toFixed(1)} %`]),
+        notes: ["In a round when it hears all of them, by a rule that averages whole models."],
       }) : h("p", { class: "faint" }, "nobody"));
     if (view.labels) this.labels.draw(bars(view.labels[node].map((_, i) => i), view.labels[node], { x: "class", y: "samples" }));
     if (told) this.confusion.draw(cells(told, { x: "taken for", y: "class" }));
@@ -45,17 +46,22 @@ export class NodePanel {
       .filter(([, rounds]) => rounds.length);
   }
 
-  #heard() {
-    const { links, samples, directed } = this.view;
+  // Whom it hears and how much of an average each is, by the network's way of mixing; its own model comes last.
+  #heard(job) {
+    const { links, samples, directed, names } = this.view;
     if (!links) return [];
     const found = [];
     links.targets.forEach((target, e) => {
       if (target === this.number) found.push([links.sources[e], links.weights[e]]);
       else if (!directed && links.sources[e] === this.number) found.push([target, links.weights[e]]);
     });
-    const whole = found.reduce((sum, [who, weight]) => sum + weight * (samples?.[who] ?? 1), 0);
-    return found.sort(([a], [b]) => a - b)
-      .map(([who, weight]) => [who, weight, samples?.[who] ?? null, whole ? (weight * (samples?.[who] ?? 1)) / whole : null]);
+    if (!found.length) return [];
+    const mixing = this.page.setting(job, "topology.mixing"), metropolis = mixing === "metropolis";
+    const rest = 1 - found.reduce((sum, [, weight]) => sum + weight, 0);
+    found.sort(([a], [b]) => a - b).push([this.number, metropolis ? rest : Number(this.page.setting(job, "topology.own") ?? 1)]);
+    const counts = ([who, weight]) => weight * (mixing === "data" ? samples?.[who] ?? 1 : 1);
+    const whole = found.reduce((sum, each) => sum + counts(each), 0) || 1;
+    return found.map(([who, weight]) => [who === this.number ? "itself" : names?.[who] ?? String(who), weight, samples?.[who] ?? null, counts([who, weight]) / whole]);
   }
 
   at(round) { this.round = round; this.#draw(); }

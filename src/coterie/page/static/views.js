@@ -1,5 +1,5 @@
 // The views beside the network: curves, results, data, and how it was set up.
-import { bytes, called, colour, fill, h, humane, number, select, span } from "./dom.js";
+import { bytes, called, colour, fill, h, humane, ink, number, select, span } from "./dom.js";
 import { asCsv, bars, boxes, bubbles, Chart, lines } from "./charts.js";
 import { facts, table } from "./tables.js";
 
@@ -105,23 +105,23 @@ export class Results {
 
 function gapChart(gaps, names, what) {
   const at = (gap) => [gap.mean - (gap.half ?? 0), gap.mean + (gap.half ?? 0)];
-  const reach = Math.max(...gaps.flatMap(at).map(Math.abs), 1e-9) * 1.15;
+  const most = Math.max(...gaps.flatMap(at).map(Math.abs), 1e-9) * 1.1, ten = 10 ** Math.floor(Math.log10(most));
+  const reach = Number((Math.ceil((2 * most) / ten) * ten / 2).toPrecision(2)); // a round number
   const made = boxes([], what), named = gaps.map((gap) => `${gap.a} − ${gap.b}`);
   return {
     ...made,
     grid: { left: 14 + Math.min(LABEL, 6.6 * Math.max(...named.map((name) => name.length))), right: 24, top: 10, bottom: 44 },
     tooltip: { ...made.tooltip, formatter: ({ value }) => { const gap = gaps[value[1]]; return `${gap.a} − ${gap.b}\n${number(gap.mean)} ± ${number(gap.half)}\nover ${gap.seeds} seed${gap.seeds > 1 ? "s" : ""}`; } },
-    xAxis: { ...made.yAxis, min: -reach, max: reach, name: `difference of ${what}`, nameGap: 28 },
+    xAxis: { ...made.yAxis, min: -reach, max: reach, interval: reach / 2, name: `difference of ${what}`, nameGap: 28 },
     yAxis: { ...made.xAxis, data: named, axisLabel: { ...made.xAxis.axisLabel, rotate: 0, width: LABEL } },
     series: [{
       type: "custom", data: gaps.map((gap, i) => [gap.mean, i]),
+      markLine: { silent: true, symbol: "none", label: { show: false }, data: [{ xAxis: 0 }], lineStyle: { color: ink("faint"), type: "solid", width: 1 } },
       renderItem: (_, api) => {
         const gap = gaps[api.value(1)], [low, high] = at(gap).map((value) => api.coord([value, api.value(1)]));
         const [cx, cy] = api.coord([gap.mean, api.value(1)]);
         const tint = colour(names.indexOf(gap.mean > 0 ? gap.a : gap.b));
-        const [, y0] = api.coord([0, 0]);
         return { type: "group", children: [
-          { type: "line", shape: { x1: api.coord([0, 0])[0], x2: api.coord([0, 0])[0], y1: cy - 14, y2: cy + 14 }, style: { stroke: "#888", lineWidth: 1, opacity: y0 ? 0.7 : 0.7 } },
           { type: "line", shape: { x1: low[0], y1: cy, x2: high[0], y2: cy }, style: { stroke: tint, lineWidth: 2 } },
           { type: "circle", shape: { cx, cy, r: 5 }, style: { fill: tint } },
         ] };
@@ -180,10 +180,10 @@ export class Setup {
     keys.sort((a, b) => differs(b) - differs(a));
     const facing = [...new Set(runs.flatMap((run) => Object.keys(run.environment)))].filter((key) => key !== "jobs");
     const said = (value) => (value === undefined ? "—" : typeof value === "string" ? value : JSON.stringify(value));
-    const grid = (names, pick) => h("div", { class: "wide" }, h("table", {},
+    const grid = (names, pick) => h("div", { class: "wide" }, h("table", { class: "settings" },
       h("thead", {}, h("tr", {}, h("th", {}, ""), runs.map((run) => h("th", { style: { "text-align": "left" } }, run.label)))),
       h("tbody", {}, names.map((name) => h("tr", { class: runs.length > 1 && new Set(runs.map((run) => said(pick(run)[name]))).size > 1 ? "differs" : null },
-        h("th", { scope: "row" }, name), runs.map((run) => h("td", { class: "text" }, said(pick(run)[name]))))))));
+        h("th", { scope: "row" }, name.split(/(?<=[._])/).map((part) => [part, h("wbr")])), runs.map((run) => h("td", { class: "text" }, said(pick(run)[name]))))))));
     fill(this.place,
       runs.filter((run) => run.trouble).map((run) => h("p", { class: "warn" }, `${run.label}: ${run.trouble}`)),
       h("section", {}, h("h2", {}, "Configuration"), runs.length > 1 ? h("p", { class: "note" }, "What differs stands first.") : null, grid(keys, (run) => run.settings)),
