@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 
 from coterie import files, records
-from coterie.engines import _launchers, _needs
+from coterie.engines import _cluster_need, _launchers
 from coterie.engines._calibration import choose_mode
 from coterie.engines._crew import Crew
 from coterie.engines._dealing import Dealer
 from coterie.engines._groups import Mode
-from coterie.engines._hands import Brought, Errand, Hand, Hands, Lost
 from coterie.engines._launchers import ByProcesses, ByRay, ByTorchrun
 from coterie.engines._launching import Launcher, Meeting
 from coterie.engines._scheduler import Scheduler
 from coterie.engines._session import Engine, JobRun, WorkerLostError
 from coterie.engines._simulation import Simulation
 from coterie.engines._spread import SpreadModels
+from coterie.engines._task_workers import Lost, Returned, TaskWorker, TaskWorkers
 from coterie.engines.local import Local
 from coterie.errors import ConfigError, RunError
 from coterie.job import Job, Samples
@@ -32,13 +32,12 @@ from coterie.node.snapshot import KeptRows, Snapshot
 
 begun_again, follow, follower = _launchers.begun_again, _launchers.follow, _launchers.follower
 __all__ = [
-    "Brought",
     "Cluster",
     "ClusterSession",
-    "Errand",
-    "Hand",
-    "Hands",
     "Lost",
+    "Returned",
+    "TaskWorker",
+    "TaskWorkers",
     "begun_again",
     "follow",
     "follower",
@@ -141,8 +140,8 @@ class ClusterSession(Simulation):
         self.placement = self._place(job)
         crew = self._crewed(job)
         owner = self.placement.owner
-        self.needed = _needs.needs(job, owner, self.count)
-        _needs.check(self.needed, crew.about, 1e9 * self.engine.memory)
+        self.needed = _cluster_need.needs(job, owner, self.count)
+        _cluster_need.check(self.needed, crew.about, 1e9 * self.engine.memory)
         self.job, self.workers, self._wired = job, crew, 0
         self.models = SpreadModels(job, self._modes, crew, owner)
         self.models.show(crew)
@@ -241,7 +240,7 @@ class ClusterSession(Simulation):
         assert self.crew is not None
         machines = sorted({a["machine"] for a in self.crew.about})
         lines = [f"{self.count} workers on {len(machines)} machine{'s' * (len(machines) > 1)}; {self.placement.words}"]
-        lines.append(f"each worker needs up to {_needs.size(max(self.needed))} for its rows and its neighbours'")
+        lines.append(f"each worker needs up to {_cluster_need.size(max(self.needed))} for its rows and its neighbours'")
         return lines
 
     def told(self) -> dict[str, Any]:

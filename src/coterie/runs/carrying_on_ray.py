@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.config.configuration import Configuration
-from coterie.engines.cluster import Brought, Cluster, Hand, Hands, Lost
+from coterie.engines.cluster import Cluster, Lost, Returned, TaskWorker, TaskWorkers
 from coterie.errors import ConfigError, RunError
 from coterie.records import Channel, Event
 from coterie.runs.carrying import Reporter, ended, forwarded, run_task
@@ -32,9 +32,9 @@ def on_ray(left: Mapping[str, Task], store: TaskStore, order: Commission, channe
     engine = order.engine()
     assert isinstance(engine, Cluster)
     store.path.mkdir(parents=True, exist_ok=True)
-    hands = Hands(engine.address, engine.gpus, store.path.resolve() / "token")
-    with contextlib.closing(hands), forwarded(hands.interrupt, channel) as stopping:
-        yield from _Spread(left, store, order, engine, hands, channel).go(stopping)
+    workers = TaskWorkers(engine.address, engine.gpus, store.path.resolve() / "token")
+    with contextlib.closing(workers), forwarded(workers.interrupt, channel) as stopping:
+        yield from _Spread(left, store, order, engine, workers, channel).go(stopping)
         if stopping:
             raise KeyboardInterrupt
 
@@ -48,72 +48,72 @@ class _Spread:
         store: TaskStore,
         order: Commission,
         engine: Cluster,
-        hands: Hands,
+        workers: TaskWorkers,
         channel: Channel,
     ) -> None:
         self.queue, self.store, self.order, self.engine = list(left.values()), store, order, engine
-        self.hands, self.channel = hands, channel
-        self.busy: dict[Hand, Task] = {}
+        self.workers, self.channel = workers, channel
+        self.busy: dict[TaskWorker, Task] = {}
         self.lost: Counter[str] = Counter()
         self.machines: set[str] = set()
 
     def go(self, stopping: list[bool]) -> Iterator[str]:
         """Give each task as it is finished."""
-        if not self.hands.room:
+        if not self.workers.room:
             what = "CPU" if not self.engine.gpus else f"CPU and {self.engine.gpus:g} GPU"
             cure = "Add machines with `ray start --address`."
             raise ConfigError("Ray has not enough to give", expected=f"1 {what}", got="none", cure=cure)
-        limit = self.order.jobs or self.engine.workers or self.hands.room
+        limit = self.order.jobs or self.engine.workers or self.workers.room
         count = f"{min(limit, len(self.queue))} at a time"
         self.channel.live("warning", text=f"runs go to the processes of a Ray cluster, {count}")
         while (self.queue and not stopping) or self.busy:
-            limit = self.order.jobs or self.engine.workers or self.hands.room  # machines come and go
+            limit = self.order.jobs or self.engine.workers or self.workers.room  # machines come and go
             if not stopping:
-                self.hands.hire(min(limit, len(self.queue) + len(self.busy)))
-            for hand, what in self.hands.news():
+                self.workers.hire(min(limit, len(self.queue) + len(self.busy)))
+            for worker, what in self.workers.news():
                 if isinstance(what, Event):
-                    self.channel.relay(replace(what, data={**what.data, "task": self.busy[hand].key}))
-                elif isinstance(what, Brought):
-                    yield from self._done(hand, *what.result)
+                    self.channel.relay(replace(what, data={**what.data, "task": self.busy[worker].key}))
+                elif isinstance(what, Returned):
+                    yield from self._done(worker, *what.result)
                 elif isinstance(what, Lost):
-                    self._lost(hand)
+                    self._lost(worker)
                     continue
-                elif hand.machine not in self.machines:
-                    self.machines.add(hand.machine)
-                    self.channel.live("warning", text=f"{hand.machine} takes part")
-                if hand not in self.busy and not stopping:
-                    self._hand_out(hand)
+                elif worker.machine not in self.machines:
+                    self.machines.add(worker.machine)
+                    self.channel.live("warning", text=f"{worker.machine} takes part")
+                if worker not in self.busy and not stopping:
+                    self._hand_out(worker)
 
-    def _hand_out(self, hand: Hand) -> None:
+    def _hand_out(self, worker: TaskWorker) -> None:
         if not self.queue:
-            self.hands.dismiss(hand)
+            self.workers.dismiss(worker)
             return
-        task = self.busy[hand] = self.queue.pop(0)
+        task = self.busy[worker] = self.queue.pop(0)
         device, data = "cuda" if self.engine.gpus else "cpu", self.order.data_dir
         folder, experiment = self.store.begin(task, 1, str(Path(data).resolve()) if data else None, device)
-        begun = None if hand.sees else _packed(Path(folder))
-        self.hands.send(hand, _carry_out, str(Path(folder).resolve()), experiment, hand.sees, begun)
+        begun = None if worker.sees else _packed(Path(folder))
+        self.workers.send(worker, _carry_out, str(Path(folder).resolve()), experiment, worker.sees, begun)
 
-    def _done(self, hand: Hand, how: str, why: str, content: bytes | None) -> Iterator[str]:
-        task = self.busy.pop(hand)
+    def _done(self, worker: TaskWorker, how: str, why: str, content: bytes | None) -> Iterator[str]:
+        task = self.busy.pop(worker)
         if content is not None:
             _unpack(content, self.store.path / task.key)
         if how == "interrupted":
             return
-        ended(task, how, why and f"on {hand.machine}: {why}", self.store, self.channel)
+        ended(task, how, why and f"on {worker.machine}: {why}", self.store, self.channel)
         yield task.key
 
-    def _lost(self, hand: Hand) -> None:
+    def _lost(self, worker: TaskWorker) -> None:
         """Have a task done elsewhere whose process was lost."""
-        task = self.busy.pop(hand, None)
+        task = self.busy.pop(worker, None)
         if task is None:
             return
         self.lost[task.key] += 1
         if self.lost[task.key] > TRIES:
-            what = f"{task.name}: its process on {hand.machine} was lost, for the {self.lost[task.key]}th time"
+            what = f"{task.name}: its process on {worker.machine} was lost, for the {self.lost[task.key]}th time"
             raise RunError(what, cure=f"Look whether its machine has memory enough. {AGAIN}")
         self.queue.insert(0, task)
-        text = f"{task.name}: its process on {hand.machine} was lost; it goes on elsewhere"
+        text = f"{task.name}: its process on {worker.machine} was lost; it goes on elsewhere"
         self.channel.live("warning", text=text)
 
 

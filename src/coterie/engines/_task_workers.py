@@ -1,4 +1,4 @@
-"""Hands of a Ray cluster: processes of one CPU each that carry out whole errands, one after the other."""
+"""Workers for whole tasks on a Ray cluster: processes of one CPU each that take one after the other."""
 
 import contextlib
 import os
@@ -18,15 +18,13 @@ from coterie.engines._launchers import ByRay
 from coterie.engines._launching import Entrance, arrive, check_versions
 from coterie.errors import RunError
 
-Errand = Callable[..., Any]
-"""What is called with how to tell of what happens in it, and with arguments."""
 STOP = b"stop"
 MOST = 4096
-"""Hands at a time, whatever the cluster has."""
+"""Workers at a time, whatever the cluster has."""
 
 
 @dataclass(frozen=True)
-class Hand:
+class TaskWorker:
     """One process, somewhere, and whether it sees the folder of the one who asks."""
 
     number: int
@@ -37,17 +35,17 @@ class Hand:
 
 @dataclass(frozen=True)
 class Lost:
-    """A hand is not there any more, whatever it was doing."""
+    """A worker is not there any more, whatever it was doing."""
 
 
 @dataclass(frozen=True)
-class Brought:
-    """What an errand has brought."""
+class Returned:
+    """What a task has given."""
 
     result: Any
 
 
-class Hands:
+class TaskWorkers:
     """As many as Ray has room for, now or later; whoever is lost can be hired anew."""
 
     def __init__(self, address: str, gpus: float, token: Path) -> None:
@@ -55,7 +53,7 @@ class Hands:
         self.token, self.secret = token, os.urandom(16)
         token.write_bytes(self.secret)
         self.door = Entrance(self.launcher.address)
-        self.here: dict[int, Hand] = {}
+        self.here: dict[int, TaskWorker] = {}
         self.hired: dict[int, tuple[Any, Any]] = {}
         self.last = 0
 
@@ -71,36 +69,36 @@ class Hands:
             way = {**self.door.way, "token": self.token, "secret": self.secret, "cwd": os.getcwd()}
             self.hired[self.last] = self.launcher.hire_alone(_work, way, self.last)
 
-    def dismiss(self, hand: Hand) -> None:
+    def dismiss(self, worker: TaskWorker) -> None:
         """There is nothing left to do for one."""
-        hand.pipe.close()
-        del self.here[hand.number]
-        self.launcher.end([self.hired.pop(hand.number)])
+        worker.pipe.close()
+        del self.here[worker.number]
+        self.launcher.end([self.hired.pop(worker.number)])
 
-    def send(self, hand: Hand, call: Errand, *args: Any) -> None:
-        """Have a hand call `call(tell, *args)`; one that is lost is told of by `news`."""
+    def send(self, worker: TaskWorker, call: Callable[..., Any], *args: Any) -> None:
+        """Have a worker call `call(tell, *args)`; one that is lost is told of by `news`."""
         with contextlib.suppress(OSError):
-            hand.pipe.send_bytes(pickle.dumps((call, args)))
+            worker.pipe.send_bytes(pickle.dumps((call, args)))
 
     def interrupt(self) -> None:
         """Have Ctrl-C come to all."""
-        for hand in self.here.values():
+        for worker in self.here.values():
             with contextlib.suppress(OSError):
-                hand.pipe.send_bytes(STOP)
+                worker.pipe.send_bytes(STOP)
 
-    def news(self) -> Iterator[tuple[Hand, Any]]:
-        """What has happened: a hand that has come (None), what an errand tells, `Brought`, or `Lost`."""
-        for ready in wait([self.door.socket, *(hand.pipe for hand in self.here.values())], timeout=1.0):
+    def news(self) -> Iterator[tuple[TaskWorker, Any]]:
+        """What has happened: a worker that has come (None), what a task tells, `Returned`, or `Lost`."""
+        for ready in wait([self.door.socket, *(worker.pipe for worker in self.here.values())], timeout=1.0):
             if ready is self.door.socket:
                 yield from self._welcome()
                 continue
-            hand = next((h for h in self.here.values() if h.pipe is ready), None)
-            if hand is None:  # dismissed meanwhile
+            worker = next((w for w in self.here.values() if w.pipe is ready), None)
+            if worker is None:  # dismissed meanwhile
                 continue
             try:
-                yield hand, pickle.loads(hand.pipe.recv_bytes())
+                yield worker, pickle.loads(worker.pipe.recv_bytes())
             except (EOFError, OSError):
-                yield self._lost(hand)
+                yield self._lost(worker)
         runs = {run: number for number, (_, run) in self.hired.items()}
         ended, _ = self.launcher.ray.wait(list(runs), timeout=0) if runs else ([], [])
         for number in [runs[run] for run in ended if runs[run] in self.hired]:
@@ -110,23 +108,23 @@ class Hands:
             elif why := self.launcher.why(self.hired.pop(number)[1]):
                 raise RunError("a process could not be started on the cluster", got=why)
 
-    def _welcome(self) -> Iterator[tuple[Hand, Any]]:
+    def _welcome(self) -> Iterator[tuple[TaskWorker, Any]]:
         with contextlib.suppress(TimeoutError, EOFError):
             if came := self.door.accept():
                 pipe, about = came
                 check_versions(about["worker"], about)
-                hand = Hand(about["worker"], about["machine"], about["sees"], pipe)
-                self.here[hand.number] = hand
-                yield hand, None
+                worker = TaskWorker(about["worker"], about["machine"], about["sees"], pipe)
+                self.here[worker.number] = worker
+                yield worker, None
 
-    def _lost(self, hand: Hand) -> tuple[Hand, Any]:
-        self.dismiss(hand)
-        return hand, Lost()
+    def _lost(self, worker: TaskWorker) -> tuple[TaskWorker, Any]:
+        self.dismiss(worker)
+        return worker, Lost()
 
     def close(self) -> None:
         """End all of them, and the Ray that was started for them."""
-        for hand in self.here.values():
-            hand.pipe.close()
+        for worker in self.here.values():
+            worker.pipe.close()
         self.launcher.end(list(self.hired.values()))
         self.door.close()
         self.token.unlink(missing_ok=True)
@@ -134,7 +132,7 @@ class Hands:
 
 
 def _work(way: dict[str, Any], number: int) -> None:
-    """Carry out errands until nobody asks any more. Ctrl-C comes from whoever asks."""
+    """Carry out tasks until nobody asks any more. Ctrl-C comes from whoever asks."""
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # Ray blocks it in all of its processes
@@ -152,11 +150,11 @@ def _work(way: dict[str, Any], number: int) -> None:
             if not (said := asked.get()):
                 return
             call, args = pickle.loads(said)
-            tell(Brought(call(tell, *args)))
+            tell(Returned(call(tell, *args)))
 
 
 def _listen(pipe: Connection, asked: "queue.SimpleQueue[bytes]") -> None:
-    """Take what comes, also while an errand is under way."""
+    """Take what comes, also while a task is under way."""
     while True:
         try:
             said = pipe.recv_bytes()
