@@ -42,6 +42,7 @@ SMALL: dict[str, Any] = {
     "rounds": 3,
     "batches": 3,
     "batch_size": 8,
+    "merged": True,
     "total": 240,
     "lr": 0.1,
     "topology": {"name": "er", "p": 0.5, "connect": True},

@@ -30,6 +30,7 @@ SMALL: dict[str, Any] = {
     "total": 300,
     "test_share": 0.3,
     "evaluate": 1,
+    "merged": True,
     "model": {"name": "mlp", "sizes": [8]},
     "topology": "ring",
     "partition": "iid",

@@ -130,7 +130,9 @@ class Roster:
     own: NDArray[np.float64] | None = None
     """ω_ii, what each node's own model weighs beside a neighbour's, if not 1."""
     metrics: tuple[Choice, ...] = DEFAULT
-    """By what models are judged; the first also after the merge."""
+    """By what models are judged."""
+    merged: bool = False
+    """Whether they are judged once more after the merge, by the first of these."""
     rounds: int = 1
     """How many there are in all."""
     augment: tuple[Choice, ...] = ()

@@ -77,14 +77,15 @@ def test_what_cannot_be_stacked_is_looped() -> None:
 )
 def test_something_is_learnt(world: str, column: str, falls: bool) -> None:
     settings = {"nodes": 4, "rounds": 12, "epochs": 3, "topology": "ring", "engine": LOOP, "evaluate": 12}
-    frame = Experiment(**{**settings, **WORLDS[world], "partition": "iid"}).run().records
+    frame = Experiment(**{**settings, **WORLDS[world], "partition": "iid", "merged": True}).run().records
     start, end = (frame.filter(pl.col("round") == r)[column].mean() for r in (0, 12))
     assert (end < 0.2 * start) if falls else (end > 0.8)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("world", ["tokens", "numbers", "texts"])
 def test_peers_come_to_the_numbers_of_the_simulator(world: str, tmp_path: Path) -> None:
-    settings = {"nodes": 3, "rounds": 2, "batches": 2, "topology": "complete", "evaluate": 1, **WORLDS[world]}
+    settings = {"nodes": 3, "rounds": 2, "batches": 2, "topology": "complete", "evaluate": 1, "merged": True}
+    settings |= WORLDS[world]
     simulated = Experiment(**settings, engine=LOOP).run().records
     peers = run(together(peer_configs(Experiment(**settings), tmp_path)))
     assert peers.columns == simulated.columns

@@ -216,7 +216,7 @@ def test_who_waits_for_a_neighbour_that_starts_late_skips_nothing(
 
 def test_records_are_those_of_the_simulator(tmp_path: Path) -> None:
     """Every evaluated round and node; distances to others are not known to a peer."""
-    settings = {**SMALL, "nodes": 4, "topology": "complete", "rule": "decdiff", "evaluate": 1}
+    settings = {**SMALL, "nodes": 4, "topology": "complete", "rule": "decdiff", "evaluate": 1, "merged": True}
     found = Peers(tmp_path, **settings)
     simulated = Experiment(**settings, engine=ENGINES["loop"]).run().records.sort("round", "node")
     same_columns = ["method", "seed", "round", "node", "batches", "sent_bytes", "received_bytes"]

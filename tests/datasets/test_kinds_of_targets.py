@@ -94,7 +94,7 @@ def test_every_engine_has_the_same_numbers(name: str, tmp_path: Path) -> None:
     how = {"numbers.csv": REGRESSION, "labels.npz": MULTI, "texts.csv": {"model": Words}}[name]
     world = {"dataset": {"name": "own", "path": str(write(tmp_path / name))}, "partition": "iid", "total": 150, **how}
     engines = ({"name": "memory"}, LOOP, {"name": "local", "workers": 1, "mode": "stack", "chunk": 3})
-    settings = {"nodes": 3, "topology": "ring", "rounds": 2, "batches": 3, "evaluate": 1, **world}
+    settings = {"nodes": 3, "topology": "ring", "rounds": 2, "batches": 3, "evaluate": 1, "merged": True, **world}
     memory, *others = [Experiment(**settings, engine=engine).run().records.sort("round", "node") for engine in engines]
     for column in (c for c in memory.columns if c.startswith(("test_", "validation_", "merged_", "sent_"))):
         for other in others:

@@ -60,6 +60,7 @@ def world(folder: str) -> dict[str, Any]:
         "model": {"name": "minigpt", "weights": folder},
         "partition": "iid",
         "metrics": METRICS,
+        "merged": True,
         "lr": 0.1,
         "total": 60,
     }
@@ -174,6 +175,7 @@ def test_the_tiny_pair_learns_through_its_projection_and_is_kept() -> None:
         "rounds": 3,
         "epochs": 2,
         "evaluate": 3,
+        "merged": True,
         "topology": "complete",
         "partition": "iid",
         "engine": LOOP,

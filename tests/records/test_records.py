@@ -18,6 +18,7 @@ from coterie.config.build import build, load_samples
 from coterie.engines.local import Local
 from coterie.errors import RunError
 from coterie.job import Job
+from coterie.metrics.accuracy import Accuracy
 from coterie.runs import runner
 from small import SMALL, assert_same, small, timeless
 
@@ -83,6 +84,25 @@ def test_metrics_are_those_of_the_models(partition: Any) -> None:
     assert_measured(job, end, at_end)
     assert (at_start != at_end).any(1).all()
     assert end["test_f1"].mean() != start["test_f1"].mean()
+
+
+@pytest.mark.parametrize("engine", ["memory", {"name": "local", "workers": 1, "mode": "loop"}])
+def test_models_are_judged_once_unless_asked(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second time, after the merge, costs as much as the first; a method may ask for it alone."""
+    judged, value = [0], Accuracy.value
+
+    def counted(self: Accuracy) -> Any:
+        judged[0] += 1
+        return value(self)
+
+    monkeypatch.setattr(Accuracy, "value", counted)
+    settings: dict[str, Any] = {"rounds": 2, "validation": 0.0, "topology": "complete", "engine": engine}
+    once = small(**settings, merged=False).run().records
+    assert once["merged_accuracy"].is_null().all()
+    assert once["test_accuracy"].null_count() == 0
+    least, judged[0] = judged[0], 0
+    small(**settings, methods={"a": {"merged": True}}).run()
+    assert 3 * judged[0] == 5 * least  # in rounds 0, 1 and 2, and again in the last two
 
 
 def test_merged_accuracy_is_that_of_the_models_after_the_merge() -> None:

@@ -18,6 +18,7 @@ SKEWED: dict[str, Any] = {
     "lr": 0.1,
     "momentum": 0.7,
     "topology": {"name": "er", "p": 0.6, "connect": True},
+    "merged": True,
     "partition": {"name": "labels", "k": CLASSES_HELD},
     "engine": {**LOOP, "mode": "stack", "chunk": 10},
 }

@@ -170,15 +170,13 @@ def run(
 
 
 def _ended(last: dict[str, Any]) -> str:
-    """How a peer has ended: by the number that `collect` and the status have, and that of the model after the merge."""
+    """How a peer has ended: by the number that `collect` and the status have, and that after the merge if asked."""
     name = next(key.removeprefix("merged_") for key in last if key.startswith("merged_"))
     trained, merged = last.get(f"test_{name}"), last[f"merged_{name}"]
-    said = f"Finished: round {last['round']}, test {name} here {trained:.3f}"
+    said = f"Finished: round {last['round']}, test {name} here {trained:.3f} after its training, as `collect` shows it"
     if merged is None or not math.isfinite(merged):
         return f"{said}."
-    return (
-        f"{said} after its training, as `collect` shows it; {merged:.3f} after the merge: the model that is exported."
-    )
+    return f"{said}; {merged:.3f} after the merge: the model that is exported."
 
 
 def _await_the_first(here: "Home") -> None:

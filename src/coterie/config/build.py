@@ -108,6 +108,7 @@ def build(method: Method, samples: Samples, seed: int) -> Job:
         augment=e.varied,
         rounds=e.rounds,
         confusion=CONFUSION in e.measures,
+        merged=e.merged,
     )
     notes = (*_check_models(roster, samples), *_dealt(e, roster, labels, samples.classes))
     Varying(roster).check(samples)

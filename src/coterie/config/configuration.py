@@ -152,8 +152,9 @@ class Configuration(BaseModel):
     metrics: Annotated[given.Metrics, BeforeValidator(_listed)] = Field(
         default=tuple(m.name for m in METRICS),
         min_length=1,
-        description="by what models are judged, the first also after the merge (`coterie list metrics`)",
+        description="by what models are judged (`coterie list metrics`)",
     )
+    merged: bool = Field(default=False, description="judge models once more after the merge, by the first metric")
     measures: Annotated[given.Measures, BeforeValidator(_kinds)] = Field(
         default=(), description=f"more to measure in evaluated rounds: {', '.join(KINDS)}"
     )

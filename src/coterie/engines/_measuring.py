@@ -28,7 +28,8 @@ class Measuring:
     def judge(self, nodes: Indices) -> None:
         """Judge the models of these nodes as they are now, on the test samples and on their own validation data."""
         self._judge(nodes, "test")
-        self.ledger.expect(nodes)
+        if self.job.roster.merged:
+            self.ledger.expect(nodes)
         if any(len(self.job.roster.validation[n]) for n in nodes):
             self._judge(nodes, "validation")
         if self.job.best:
@@ -56,7 +57,8 @@ class Measuring:
 
     def merged(self, nodes: Indices) -> None:
         """Judge the models of these nodes once more, at the end of a round in which they have changed since."""
-        self._judge(nodes, "merged")
+        if self.job.roster.merged:
+            self._judge(nodes, "merged")
 
     def peaks(self, nodes: Indices) -> None:
         """Judge the models that these nodes keep beside their own, if they do."""

@@ -137,7 +137,7 @@ class StepwiseSession(Session):
 
     @abstractmethod
     def round(self, number: int, evaluate: bool) -> None:
-        """One round of the protocol; with `evaluate`, models are measured after their training and after the merge."""
+        """One round of the protocol; with `evaluate`, models are measured, once more after the merge if asked."""
 
     @abstractmethod
     def snapshot(self) -> dict[str, Tensor]:

@@ -295,20 +295,21 @@ class Node(Bearing):
 
     def judge(self) -> None:
         """Measure this peer's model at the end of a round, unless it has not changed since it was measured last."""
-        if self.job.protocol.judged == "trained":
-            self.score(merged=True)
-            return
-        if self.ledger.changed[self.node]:
-            self.score()
-        self._gauge(merged=True)
+        trained = self.job.protocol.judged == "trained"
+        if trained or self.ledger.changed[self.node]:
+            self.score(merged=trained)
+        if not trained:
+            self._gauge(merged=True)
 
     def score(self, merged: bool = False) -> None:
         """Measure this peer's model; distances to others are not known to a peer and stay empty."""
         start, mine, row = time.perf_counter(), np.array([self.node]), np.array([self.row])
-        self.ledger.judge(mine, score(self.trainer, row, "merged" if merged else "test", self.job.test))
+        if not merged or self.job.roster.merged:
+            self.ledger.judge(mine, score(self.trainer, row, "merged" if merged else "test", self.job.test))
         if not merged:
             self.ledger.changed[self.node] = False
-            self.ledger.expect(mine)
+            if self.job.roster.merged:
+                self.ledger.expect(mine)
             if len(self.job.roster.validation[self.node]):
                 self.ledger.judge(mine, score(self.trainer, row, "validation", self.job.test))
             self.trainer.keep_best(self.row, self.notes, self.job, self.ledger)

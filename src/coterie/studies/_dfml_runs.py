@@ -129,7 +129,7 @@ def contenders(size: Size, split: Split) -> dict[str, dict[str, Any]]:
     return {
         **plain,
         **work,
-        "fedavg": {"use": "fedavg", "objective": "wsm"},
+        "fedavg": {"use": "fedavg", "objective": "wsm", "merged": True},
         "def-kt": {"use": "def-kt", "protocol": {"lesson": {"name": "def_kt", "epochs": 1}}},
         f"def-kt{MORE}": {"use": "def-kt", "protocol": {"lesson": {"name": "def_kt", "epochs": k}}},
         "fml": {"use": "fml", "protocol": {"meme": narrow}},

@@ -262,6 +262,7 @@ def allocations(runs: Mapping[str, Configuration], folder: Path, remark: str = "
 def _disruption(scale: Scale) -> Exhibit:
     """Per-node curves of averaging with and without a common start, beside the bound."""
     settings: dict[str, Any] = {"topology": {"name": "ba", "m": 5}, "partition": "iid", "seeds": (0,), "evaluate": 1}
+    settings["merged"] = True
     if scale == "smoke":
         settings |= {
             "nodes": 20,
