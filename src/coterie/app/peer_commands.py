@@ -129,6 +129,9 @@ def run(
     data: Annotated[str | None, Parameter(help="this peer's data: .npz, Parquet, idx files, or images")] = None,
     method: Annotated[str | None, Parameter(help="which method, if the file has several")] = None,
     architecture: Annotated[int, Parameter(help="which model, if the file has a list of them (0 is the first)")] = 0,
+    device: Annotated[
+        str | None, Parameter(help="where this peer computes, such as cuda (else as the file says)")
+    ] = None,
     status_port: Annotated[int, Parameter(help="loopback port of the status page (else one that is free)")] = 0,
     quiet: Annotated[bool, Parameter(help="only warnings", negative=())] = False,
     watch: Annotated[bool, Parameter(help="serve a page that shows it, meanwhile", negative=())] = False,
@@ -151,9 +154,8 @@ def run(
                 with asked_to_stop(signal.default_int_handler):  # before and after the rounds, too
                     given = None
                     gc.collect()  # the parts of a peer know each other: what it was, with its data, would linger
-                    given = deployment.peer_config(
-                        for_peers(Path(file)), here, data, method, architecture, port=status_port, verbose=not quiet
-                    )
+                    who = here, data, method, architecture
+                    given = deployment.peer_config(for_peers(Path(file)), *who, status_port, not quiet, device)
                     with PeerScreen(console(stderr=True), quiet) as screen:
                         done = founding.run(replace(given, onlooker=screen.attend))
             except Introduced:

@@ -6,4 +6,6 @@ An engine's `open` gives a session, and a session carries out one job (a method 
 from coterie.engines._need import Need
 from coterie.engines._session import CheckpointClock, Engine, JobRun, Outcome, Session, StepwiseSession
 
+BASE = Engine
+
 __all__ = ["CheckpointClock", "Engine", "JobRun", "Need", "Outcome", "Session", "StepwiseSession"]

@@ -4,8 +4,6 @@ import gc
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import torch
-
 from coterie.engines._calibration import choose_mode
 from coterie.engines._dealing import Dealer
 from coterie.engines._groups import Mode
@@ -16,6 +14,7 @@ from coterie.engines._session import Engine
 from coterie.engines._simulation import Simulation
 from coterie.engines._workers import Processes, Workers
 from coterie.job import Job, Samples
+from coterie.node.placing import available
 from coterie.processes import cores_here
 
 
@@ -35,10 +34,7 @@ class Local(Engine):
     def __post_init__(self) -> None:
         if self.workers < 0 or self.chunk < 0:
             raise ValueError(f"workers and chunk are at least 0, not {self.workers} and {self.chunk}")
-        try:
-            torch.empty(0, device=self.device)
-        except (RuntimeError, AssertionError) as error:
-            raise ValueError(f"device {self.device!r} is not to be had here ({str(error).splitlines()[0]})") from None
+        available(self.device)
 
     def alone(self) -> "Local":
         """The first worker is the calling process."""

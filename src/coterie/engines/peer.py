@@ -51,7 +51,7 @@ class Peer(PeerSettings, Engine):
     bfloat16. A peer waits `wait` seconds for its neighbours before it begins. One that dies is started again, at most
     `restarts` times, and after a pause that grows if it dies again soon. Models with a tensor `limit` times as large as
     one's own are refused, ten times that in the first ten rounds; 0 takes any. Between machines of their own, where
-    data sizes are what neighbours say, none weighs more than this `share` of an average.
+    data sizes are what neighbours say, none weighs more than this `share` of an average. Each computes on `device`.
     """
 
     def open(self) -> "Fleet":

@@ -138,6 +138,7 @@ def asking_job(job: Job, asks: Rule, **settings: Any) -> Job:
         degree=_degree(job),
         objective=Choice("objectives", "cross_entropy"),
         metrics=DEFAULT,
+        device="cpu",
     )
     made = {"rule": rule.make(), "protocol": protocol.make(), "initialiser": Choice("initialisers", "default")}
     faults = job.faults.founding(job.roster.nodes)

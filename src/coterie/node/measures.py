@@ -80,11 +80,11 @@ class Steps:
 
     def before_training(self, row: Tensor) -> None:
         """What follows is training."""
-        self.trained.sub_(row)
+        self.trained.sub_(row.to(self.trained.device))
 
     def after_training(self, row: Tensor) -> None:
         """What follows is no training."""
-        self.trained.add_(row)
+        self.trained.add_(row.to(self.trained.device))
 
     def end(self, row: Tensor, layout: Layout) -> dict[str, Values]:
         """The norms of all three, and the cosine between training and merging (NaN where one of them is nothing)."""

@@ -12,15 +12,17 @@ from torch import Tensor
 from coterie.contract import Fields, Message, finite
 from coterie.errors import during, noted
 from coterie.failpoints import reach
-from coterie.job import Indices, Job, Ledger, diverged, foreign
+from coterie.job import PLAIN, Indices, Job, Ledger, diverged, foreign
 from coterie.lessons import PEAK, Homecoming, Lesson
-from coterie.node.architecture import architectures
+from coterie.metrics import Occasion
 from coterie.node.buffers import BufferPool
 from coterie.node.cost import TRAINING
 from coterie.node.evaluation import Curves, lent, score
 from coterie.node.harm import Bearing, sound, spoilt
 from coterie.node.measures import Steps, layers, spread
+from coterie.node.placing import at_work, moved, placed
 from coterie.node.snapshot import KeptRows, Snapshot
+from coterie.node.starting import trainers
 from coterie.node.student import RowStudent, Schoolhouse, exercise
 from coterie.node.sums import Packet, StreamInbox, Summed
 from coterie.node.training import RowData, Trainer
@@ -54,6 +56,11 @@ class Node(Bearing):
         self.notes: dict[str, Tensor] = {}
         self.pool = BufferPool()
         """Where the sums get their memory; a node that is alone in its process keeps it from round to round."""
+
+    @property
+    def device(self) -> str:
+        """Where it computes; its model rests in main memory."""
+        return self.job.roster.device
 
     @property
     def params(self) -> Tensor:
@@ -113,8 +120,10 @@ class Node(Bearing):
 
     def _observe(self) -> None:
         start = time.perf_counter()
-        data, me = RowData(self.trainer, self.row), self.trainer.me(self.row, self.number)
-        state = self.job.rule.observe(me, self.params.clone(), self.state, data)
+        with at_work(self.trainer):
+            data, me = RowData(self.trainer, self.row), self.trainer.me(self.row, self.number)
+            known = moved(self.state, self.device)
+            state = moved(self.job.rule.observe(me, self.params.clone(), known, data))
         if self.blame is None or not spoilt(self.state, state):
             self.state = state
         self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
@@ -126,7 +135,7 @@ class Node(Bearing):
         start = time.perf_counter()
         watched = self.evaluating and "epochs" in self.job.measures
         curves = self.trainer.curves = Curves(self.trainer) if watched else None
-        batches = self.learn(lambda: self.trainer.train_row(self.row, self.number, turn=op))
+        batches = self.learn(lambda: self._train_row(op))
         self.trainer.curves = None
         self.ledger.draw(curves.points if curves else {})
         self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
@@ -134,6 +143,10 @@ class Node(Bearing):
             steps.after_training(self.params)
         once = self.school.flops(self.trainer.architecture.signature, self.job.samples)
         self._trained(batches, TRAINING * once * self.job.roster.seen(self.node, self.number, batches, op))
+
+    def _train_row(self, op: Train = PLAIN) -> int:
+        with at_work(self.trainer):
+            return self.trainer.train_row(self.row, self.number, turn=op)
 
     def _trained(self, batches: int, flops: int) -> None:
         self.ledger.add("batches", np.array([self.node]), batches)
@@ -148,21 +161,23 @@ class Node(Bearing):
         start, own = time.perf_counter(), self.trainer.architecture.signature
         heard = {sender: packet.message for sender, packet in (op.heard or {}).items()}
         steps = self.steps if self.evaluating else None
-        student = RowStudent(self.trainer, self.row, self.number, heard, self.notes, op.to.tolist(), self.school, steps)
+        known = {sender: placed(message, self.device) for sender, message in heard.items()}
+        student = RowStudent(self.trainer, self.row, self.number, known, self.notes, op.to.tolist(), self.school, steps)
         size = self.trainer.me(self.row, 0).size
         packets = dict.fromkeys(student.to, Packet(self.node, own, Message({}, size, self.number)))
         before = self.mark(heard)
         try:
-            said = exercise(self.job.protocol, op.name, student)
+            with at_work(self.trainer, self.notes):
+                said = exercise(self.job.protocol, op.name, student)
             self.check(before, trained=op.trains)
         except Exception as error:
             if before is not None and op.trains:
                 before.senders |= self.job.protocol.forget(before.notes, self.node)
             self.undo(before, error)
             said = []
-            student.batches = self.learn(lambda: self.trainer.train_row(self.row, self.number)) if op.trains else 0
+            student.batches = self.learn(self._train_row) if op.trains else 0
         for fields, to in said:
-            packets |= dict.fromkeys(to, Packet(self.node, own, Message(fields, size, self.number)))
+            packets |= dict.fromkeys(to, Packet(self.node, own, Message(moved(fields), size, self.number)))
         self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
         if op.trains:
             self._trained(student.batches, student.flops)
@@ -193,16 +208,17 @@ class Node(Bearing):
     def _answer(self, theirs: Packet | None) -> Packet:
         """What the rule says to a neighbour; nothing to one unheard or of another kind, lest it waits for an answer."""
         start = time.perf_counter()
-        data, me = RowData(self.trainer, self.row), self.trainer.me(self.row, self.number)
         own = self.trainer.architecture.signature
-        alike = theirs is not None and theirs.architecture == own
         fields: Fields = {}
         try:
-            fields = self.job.rule.answer(me, theirs.message, data) if theirs is not None and alike else {}
+            if theirs is not None and theirs.architecture == own:
+                with at_work(self.trainer):
+                    data, me = RowData(self.trainer, self.row), self.trainer.me(self.row, self.number)
+                    fields = moved(self.job.rule.answer(me, placed(theirs.message, self.device), data))
         except Exception as error:
             self.bear([theirs.sender] if theirs is not None else [], error)
         self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
-        return Packet(self.node, own, Message(fields, me.size, self.number))
+        return Packet(self.node, own, Message(fields, self.trainer.me(self.row, 0).size, self.number))
 
     def _merge(self, op: Merge) -> None:
         start, rule = time.perf_counter(), self.job.rule
@@ -260,35 +276,36 @@ class Node(Bearing):
     def _teach(self, op: Teach) -> dict[int, Packet]:
         start, packets, lesson = time.perf_counter(), {}, getattr(self.job.protocol, op.lesson)
         heard = {
-            sender: (packet.architecture, packet.message)
+            sender: (packet.architecture, placed(packet.message, self.device))
             for sender, packet in op.heard.items()
             if self._sane(packet) and ("labels" in packet.message or not lesson.informed)
         }
-        data = self.school.classroom(self.trainer, self.row, self.number, self.notes, op.turn)
         try:
-            made = self.school.teach(lesson, self.trainer, self.row, heard, data, self.share)
+            with at_work(self.trainer, self.notes):
+                data = self.school.classroom(self.trainer, self.row, self.number, self.notes, op.turn)
+                made = self.school.teach(lesson, self.trainer, self.row, heard, data, self.share)
             taught = self.taught(made, {sender: message for sender, (_, message) in heard.items()})
         except Exception as error:
             self.bear([*heard], error)
             return {}
         self.ledger.add("flops", np.array([self.node]), self.school.spent(data, self.job.samples))
         for node, (architecture, fields) in taught.items():
-            size = heard[node][1].size if node in heard else self.trainer.me(self.row, 0).size
-            packets[node] = Packet(self.node, architecture, Message(fields, size, self.number))
+            size = op.heard[node].message.size if node in heard else self.trainer.me(self.row, 0).size
+            packets[node] = Packet(self.node, architecture, Message(moved(fields), size, self.number))
         self.ledger.add("train_seconds", np.array([self.node]), time.perf_counter() - start)
         return packets
 
     def _sane(self, packet: Packet) -> bool:
         """Whether a model gives finite answers to some of one's own samples: one that does not would spoil others."""
-        message, architecture = packet.message, self.classmates[packet.architecture].architecture
-        labels = message.fields.get("labels", torch.zeros(1))
-        integers = torch.zeros(architecture.integers, dtype=torch.int64)
+        message = placed(packet.message, self.device)
+        architecture, labels = self.classmates[packet.architecture].architecture, message.fields.get("labels")
+        integers = torch.zeros(architecture.integers, dtype=torch.int64, device=self.device)
         architecture.point(message["w"], message.fields.get("buffers"), integers)
         architecture.module.eval()
         some = torch.as_tensor(self.job.roster.train[self.node][:SOME])
         with torch.no_grad():
             answers: Tensor = architecture.module(self.job.samples.inputs(some))
-        return finite(answers) and bool((labels >= 0).all()) and float(labels.sum()) < 1.01
+        return finite(answers) and (labels is None or bool((labels >= 0).all() and labels.sum() < 1.01))
 
     school: Schoolhouse
     """Where the node gives its lessons and does its exercises."""
@@ -304,20 +321,24 @@ class Node(Bearing):
     def score(self, merged: bool = False) -> None:
         """Measure this peer's model; distances to others are not known to a peer and stay empty."""
         start, mine, row = time.perf_counter(), np.array([self.node]), np.array([self.row])
-        if not merged or self.job.roster.merged:
-            self.ledger.judge(mine, score(self.trainer, row, "merged" if merged else "test", self.job.test))
+        self._judge("merged" if merged else "test")
         if not merged:
             self.ledger.changed[self.node] = False
             if self.job.roster.merged:
                 self.ledger.expect(mine)
             if len(self.job.roster.validation[self.node]):
-                self.ledger.judge(mine, score(self.trainer, row, "validation", self.job.test))
+                self._judge("validation")
             self.trainer.keep_best(self.row, self.notes, self.job, self.ledger)
         if PEAK in self.notes:
             with lent(self.trainer, row, self.notes[PEAK].unsqueeze(0)):
-                self.ledger.judge(mine, score(self.trainer, row, "peak", self.job.test))
+                self._judge("peak")
         self._gauge(merged)
         self.ledger.add("evaluate_seconds", mine, time.perf_counter() - start)
+
+    def _judge(self, occasion: Occasion) -> None:
+        with at_work(self.trainer):
+            found = score(self.trainer, np.array([self.row]), occasion, self.job.test)
+        self.ledger.judge(np.array([self.node]), found)
 
     def _gauge(self, merged: bool) -> None:
         """Take the measures that are asked for; a peer does not know how far the others are apart."""
@@ -334,28 +355,6 @@ class Node(Bearing):
             told = self.job.rule.tell(self.trainer.me(self.row, self.number), self.params, self.state)
             for name, scalar in told.items():
                 self.ledger.note(name, None, self.node, float(scalar))
-
-
-def trainers(job: Job, nodes: Indices) -> list[Trainer]:
-    """A trainer for each architecture of the job, with a freshly drawn row for each of these nodes that has it."""
-    roster, made = job.roster, []
-    initialise = job.initialiser.make()
-    for g, (architecture, group) in enumerate(zip(architectures(roster, job.samples), roster.groups, strict=True)):
-        own = group[np.isin(group, nodes)]
-        matrix = torch.zeros(len(own), architecture.width)
-        integers = torch.zeros(len(own), architecture.integers, dtype=torch.int64)
-        for row, node in enumerate(own.tolist()):
-            initialise(architecture.module, job.start(node))
-            architecture.read(matrix[row], integers[row])
-        trainer = Trainer(roster, job.samples, g, architecture, matrix, integers, own)
-        if roster.training.keep_optimiser:
-            width = architecture.layout.size
-            trainer.optimiser_state = {s: torch.zeros(len(own), width) for s in trainer.optimiser.slots}
-            trainer.optimiser_state["count"] = torch.zeros(len(own), dtype=torch.int64)
-        if job.rule.squares:
-            trainer.squares = torch.zeros(len(own), architecture.layout.size)
-        made.append(trainer)
-    return made
 
 
 def peers(job: Job, nodes: Indices, ledger: Ledger, kind: type[Node] = Node) -> dict[int, Node]:

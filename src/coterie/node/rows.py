@@ -59,10 +59,9 @@ class Rows:
 
     def me(self, rows: Indices | int, round: int) -> Me:
         """What the nodes at these rows know of themselves; `[1]` scalars for a single row."""
-        m = self._me
-        return replace(
-            m, node=m.node[rows], size=m.size[rows], degree=m.degree[rows], labels=m.labels[rows], round=round
-        )
+        m, at = self._me, self.matrix.device
+        scalars = {name: getattr(m, name)[rows].to(at) for name in ("node", "size", "degree", "labels")}
+        return replace(m, **scalars, round=round)
 
     def point(self, row: int, params: Tensor | None = None) -> None:
         """Let the module be the model of a row, at its own parameters or at others."""

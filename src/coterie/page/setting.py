@@ -33,8 +33,8 @@ def _methods(table: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """What each method has been run with; a bound that has all data in one place has no network to tell of."""
     said = table.get("methods")
     tables = said.values() if isinstance(said, Mapping) else ()
-    own = [{**table, **each} for each in tables if isinstance(each, Mapping)] or [table]
-    yield from [each for each in own if not each.get("pooled")] or own
+    own: list[Mapping[str, Any]] = [{**table, **each} for each in tables if isinstance(each, Mapping)]
+    yield from [each for each in own if not each.get("pooled")] or own or [table]
 
 
 def _nodes(count: Any) -> str:

@@ -16,6 +16,7 @@ from coterie.contract import Me, Message
 from coterie.job import Job
 from coterie.net.wire import Expected
 from coterie.node.node import Node
+from coterie.node.placing import at_work
 from coterie.node.training import RowData, Trainer
 from coterie.parts import find
 from coterie.protocols import Protocol
@@ -132,10 +133,10 @@ def vocabulary(job: Job, node: Node, rounds: int, half: bool) -> Expected:
     answers: dict[str, dict[str, int]] = {}
     if rule.answers:
         own = node.trainer
-        zeros = torch.zeros(own.architecture.layout.size)
-        me = _me(job, node.node, own, 1)
-        message = Message(rule.send(me, zeros, rule.init(me, zeros)), me.size, 1)
-        answer = rule.answer(me, message, RowData(own, node.row))
+        with at_work(own):
+            zeros, me = own.matrix.new_zeros(own.architecture.layout.size), own.me(node.row, 1)
+            message = Message(rule.send(me, zeros, rule.init(me, zeros)), me.size, 1)
+            answer = rule.answer(me, message, RowData(own, node.row))
         answers = {code: {} for code in said}  # other kinds do not answer, and say so
         answers[code(own)] = {name: tensor.numel() for name, tensor in answer.items()}
     exercised, told = job.protocol.says(job.samples.shape, job.samples.classes), job.protocol.tells(job.roster.nodes)
@@ -154,4 +155,4 @@ def vocabulary(job: Job, node: Node, rounds: int, half: bool) -> Expected:
 
 def _me(job: Job, node: int, trainer: Trainer, round: int) -> Me:
     m = job.roster.me(np.array([node]), round, trainer.architecture.layout)
-    return replace(m, node=m.node[0], size=m.size[0], degree=m.degree[0], labels=m.labels[0])
+    return replace(m, **{name: getattr(m, name)[0].cpu() for name in ("node", "size", "degree", "labels")})

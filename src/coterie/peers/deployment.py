@@ -67,15 +67,17 @@ def peer_config(
     architecture: int,
     port: int,
     verbose: bool,
+    device: str | None = None,
 ) -> PeerConfig:
     """The configuration of the peer that lives in `home`."""
     name, settings = _one(experiment, method)
     _check(settings)
     own = as_table(settings.dataset)
+    if device is not None:
+        settings = _with(settings, engine={**as_table(settings.engine), "device": device})
     if data is not None:
         own = own if own["name"] == "own" else {"name": "own"}
-        whole = Configuration(**{**settings.model_dump(), "dataset": {**own, "path": str(Path(data).resolve())}})
-        (settings,) = whole.resolved.values()
+        settings = _with(settings, dataset={**own, "path": str(Path(data).resolve())})
     elif own["name"] == "own" and not own.get("path"):
         cure = "Name them with --data; `coterie show dataset own` tells the kinds."
         raise ConfigError("this peer has no data", cure=cure)
@@ -109,6 +111,12 @@ def peer_config(
         introduced=True,
         warnings=tuple(warnings),
     )
+
+
+def _with(settings: Method, **changes: Any) -> Method:
+    """The same with other settings."""
+    (changed,) = Configuration(**{**settings.model_dump(), **changes}).resolved.values()
+    return changed
 
 
 def _numbers(folder: Path, neighbours: list[str]) -> tuple[dict[str, int], list[str]]:
@@ -153,7 +161,7 @@ def _one(experiment: Configuration, method: str | None) -> tuple[str, Method]:
         raise ConfigError("peers train with one method", got=", ".join(methods), cure=cure)
     ((name, settings),) = methods.items()
     if as_table(settings.engine)["name"] != "peer":
-        (settings,) = Configuration(**{**settings.model_dump(), "engine": "peer"}).resolved.values()
+        settings = _with(settings, engine="peer")
     if len(settings.seeds) != 1:
         cure = "Give the file one: seeds = 0."
         raise ConfigError("peers have one seed", got=", ".join(map(str, settings.seeds)), cure=cure)

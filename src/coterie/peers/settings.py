@@ -6,6 +6,7 @@ from typing import Literal
 from coterie.errors import ConfigError
 from coterie.mail.pace import Timing
 from coterie.node.limits import Limits
+from coterie.node.placing import available
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class PeerSettings:
     threads: int = 1
     limit: float = 100.0
     share: float = 0.5
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         at_least = {"deadline": 0.0, "stretch": 1.0, "wait": 0.0, "quorum": 0, "restarts": 0, "limit": 0.0}
@@ -35,6 +37,7 @@ class PeerSettings:
             raise ConfigError("engine.share", expected="above 0, at most 1", got=self.share)
         if self.threads < 1:
             raise ConfigError("engine.threads", expected="at least 1", got=self.threads)
+        available(self.device)
 
     @property
     def timing(self) -> Timing:
