@@ -22,7 +22,7 @@ from coterie.config.configuration import Method
 from coterie.config.networks import network
 from coterie.contract import Rule
 from coterie.datasets import Dataset
-from coterie.errors import ConfigError, CoterieError
+from coterie.errors import ConfigError, CoterieError, DataError, GraphError
 from coterie.initialisers import Origin
 from coterie.job import Samples
 from coterie.lessons.average import Average
@@ -226,6 +226,21 @@ def test_a_matrix_that_is_not_symmetric_has_a_direction() -> None:
 def test_a_file_says_how_many_nodes_there_are(tmp_path: Any) -> None:
     (tmp_path / "net").write_text("0 1\n1 2\n2 3\n")
     assert Experiment(topology={"name": "file", "path": str(tmp_path / "net")}).nodes == 4
+
+
+def test_a_file_stands_for_data_or_a_network(tmp_path: Any) -> None:
+    (tmp_path / "houses.csv").write_text("rooms,label\n" + "".join(f"{i},{'ab'[i % 2]}\n" for i in range(20)))
+    for named in (str(tmp_path / "houses.csv"), {"name": str(tmp_path / "houses.csv"), "test": 0.5}):
+        data = only(Experiment(dataset=named)).choice("dataset").make()(None)
+        assert data.classes == 2
+        assert len(data.test_y) == (10 if isinstance(named, dict) else 4)
+    with pytest.raises(ConfigError, match=r"unknown setting dataset\.tests"):
+        Experiment(dataset={"name": str(tmp_path / "houses.csv"), "tests": 0.5})
+    with pytest.raises(DataError, match=r"no such data file.*got flats\.csv"):
+        only(Experiment(dataset="flats.csv")).choice("dataset").make()(None)
+    (tmp_path / "net.edgelist").write_text("alice bob\n")
+    with pytest.raises(GraphError, match=r"line 1 of .*numbered from 0, got 'alice bob'\. Number the nodes; GraphML"):
+        Experiment(topology=str(tmp_path / "net.edgelist"))
 
 
 def test_partitions_in_hand() -> None:

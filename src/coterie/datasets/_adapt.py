@@ -1,5 +1,6 @@
 """Data that are in hand in Python already: arrays, tensors, tables, data sets of PyTorch."""
 
+import functools
 import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,9 @@ from coterie.datasets import Dataset, Inputs, each
 from coterie.datasets._arrays import Found
 from coterie.datasets._assembly import Words, assemble, check_settings, set_aside
 from coterie.datasets._table import LABELS, from_frame
+from coterie.datasets.own import own
 from coterie.errors import DataError
+from coterie.parts import Part
 
 KINDS = "(x, y), ((x, y), (x_test, y_test)), a polars or pandas table with a column label, or data sets of PyTorch"
 SOURCE = "the data in hand"
@@ -41,6 +44,20 @@ def adapt(thing: Any) -> Callable[..., Any]:
         return _from_objects(thing, classes, test, Words(length, pieces, tokenizer))
 
     return data
+
+
+@functools.cache
+def of_file(where: str) -> Part:
+    """The data in a file or folder of one's own, by its path alone."""
+
+    @functools.wraps(own)
+    def named(folder: Path | None = None, **settings: Any) -> Dataset:
+        return own(folder, **{"path": where, **settings})
+
+    known = inspect.signature(own)
+    path = known.parameters["path"].replace(default=where)
+    vars(named)["__signature__"] = known.replace(parameters=[*({**known.parameters, "path": path}).values()])
+    return Part("datasets", "own", named)
 
 
 def _from_objects(thing: Any, classes: int | None, test: float, words: Words) -> Dataset:

@@ -71,5 +71,8 @@ def _edge_list(where: Path, directed: bool) -> Graph:
             links.append((int(words[0]), int(words[1])))
             weights.append(float(words[2]) if len(words) == 3 else 1.0)
         except ValueError:
-            raise GraphError(f"line {number} of {where}", expected="`a b [weight]`", got=repr(line.strip())) from None
+            expected, cure = "`a b [weight]`, nodes numbered from 0", "Number the nodes; GraphML may name them."
+            raise GraphError(
+                f"line {number} of {where}", expected=expected, got=repr(line.strip()), cure=cure
+            ) from None
     return Graph.from_edges(1 + max((max(link) for link in links), default=0), links, weights, directed)
