@@ -107,12 +107,12 @@ class Holdings:
         """Average messages, for others who need no more of them than that."""
         for key, of, weights in folds:
             mine = self.held[of.key]
-            at = np.searchsorted(mine.ids, of.ids)
-            arcs = weights.copy()
-            arcs.indices = at[weights.indices].astype(weights.indices.dtype)
-            arcs = type(weights)((arcs.data, arcs.indices, arcs.indptr), shape=(weights.shape[0], len(mine.ids)))
+            at = torch.as_tensor(np.searchsorted(mine.ids, of.ids))
             whole = {name: self.models.field(mine.bundle, name) for name in mine.bundle.fields}
-            fields = {name: weighted(arcs, rows, self._room(arcs.shape[0], rows)) for name, rows in whole.items()}
+            fields = {
+                name: weighted(weights, Scattered([(rows, at)]), self._room(weights.shape[0], rows))
+                for name, rows in whole.items()
+            }
             bundle = Bundle(mine.bundle.group, fields, np.ones((len(weights.indptr) - 1, 1)), mine.bundle.round, NOBODY)
             self.held[key] = Holding(bundle, np.arange(weights.shape[0]))
 

@@ -2,6 +2,7 @@
 
 import platform
 import resource
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from coterie.engines._groups import Mode
 from coterie.engines._holdings import Block, Holdings
 from coterie.engines._matrices import Matrices
 from coterie.engines._moves import Made, Reference, Request, Run, columns_used, picked
+from coterie.engines._trying import Faster
 from coterie.engines._turning import Turned, turn
 from coterie.engines._wire import Wire
 from coterie.engines._worker import (
@@ -99,6 +101,7 @@ class Seat:
         self.worker.open(roster, self.models.groups)
         self.worker.trained = self._trained
         self.held = Holdings(self.models, self.wire)
+        self.faster = Faster()
 
     def begin_round(self, number: int, degree: Indices | None) -> None:
         """A round begins."""
@@ -200,12 +203,18 @@ class Seat:
         self.models.adopt(g, int(self.local[g][row]), self.held.bundle(g, [run], np.ones((1, 1)), 0), 0)
 
     def merge(self, g: int, exchange: Exchange, heard: list[tuple[list[Run], sp.csr_array, np.ndarray]]) -> None:
-        """Merge one's own rows: first those that heard nobody elsewhere, while others' messages are under way."""
-        rows = self.local[g][exchange.rows]
+        """Merge one's own rows: first those that heard nobody elsewhere, while others' messages are under way.
+
+        To merge in two parts is more work: where messages are quick it is not done, which changes no number.
+        """
+        rows, start = self.local[g][exchange.rows], time.perf_counter()
         inside = np.ones(len(rows), bool)
         for runs, arcs, _ in heard:
             own = np.concatenate([self.held.inside(run) for run in runs] or [np.empty(0, bool)])
             inside &= np.asarray(arcs @ (~own).astype(np.float32)).ravel() == 0
+        mixed = bool(inside.any() and not inside.all())
+        if mixed and not (parts := self.faster.way(g)):
+            inside[:] = False
         sooner, later = np.flatnonzero(inside), np.flatnonzero(~inside)
         apart: dict[int, Block] = {}
         if len(sooner):
@@ -215,6 +224,8 @@ class Seat:
         self.held.arrived()
         if len(later):
             self._merge(g, self._part(g, exchange, heard, rows, later, apart))
+        if mixed:
+            self.faster.note(g, parts, time.perf_counter() - start)
 
     def _needed(self, heard: list[tuple[list[Run], sp.csr_array, np.ndarray]], some: Indices) -> list[Run]:
         """The messages that some rows heard."""

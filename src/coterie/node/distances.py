@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from coterie.job import Indices
+from coterie.node.bundles import Scattered
 from coterie.node.merging import blocks, operand, product
 
 
@@ -36,9 +37,9 @@ def squared_distances(
     return near, all_
 
 
-def weighted(arcs: sp.csr_array, matrix: Tensor, found: Tensor) -> Tensor:
+def weighted(arcs: sp.csr_array, rows: Scattered, found: Tensor) -> Tensor:
     """Σ_j a_ij w_j for each row of a sparse matrix, by column blocks, into `found`."""
-    sparse = operand(arcs, matrix)
-    for columns in blocks(0, matrix.shape[1], len(matrix)):
-        found[:, columns] = product(sparse, matrix[:, columns].contiguous())
+    sparse, (height, width) = operand(arcs, found), rows.shape
+    for columns in blocks(0, width, height):
+        found[:, columns] = product(sparse, rows[:, columns])
     return found

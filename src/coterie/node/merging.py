@@ -344,7 +344,7 @@ def blocks(first: int, last: int, height: int) -> Iterator[slice]:
 def _cut(tensor: Tensor, rows: Indices, columns: slice, width: int) -> Tensor:
     """A block of rows and columns; a view where all rows are meant. Scalars have no columns to cut."""
     cut = tensor[:, columns] if tensor.shape[1] == width else tensor
-    return cut if len(rows) == len(tensor) else cut[torch.as_tensor(rows)]
+    return cut if len(rows) == len(tensor) else cut.index_select(0, torch.as_tensor(rows).to(cut.device))
 
 
 def _store(target: Tensor, at: Tensor, value: Tensor) -> None:
