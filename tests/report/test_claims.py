@@ -13,6 +13,7 @@ from coterie.report.claims import (
     claims_sheet,
     rank_agreement,
     rivals,
+    sooner_sheet,
     verdict,
     verdicts_sheet,
 )
@@ -77,6 +78,25 @@ def test_a_sheet_says_difference_and_verdict_for_each_window() -> None:
     brief = verdicts_sheet("t", [*claims, claims[0]._replace(where="everywhere")])
     assert brief.headings == ["claim", HOLDS, FAILS, OPEN]
     assert brief.rows == [["it is better", "here; everywhere", "there", ""], ["nobody is better", "", "", ""]]
+
+
+def test_who_is_sooner_is_judged_by_rounds_to_a_level() -> None:
+    """Who never gets there counts as getting there in the last round."""
+    quick, slow = (0.2, 0.6, 0.7, 0.8), (0.1, 0.2, 0.5, 0.8)
+    found = records(quick={0: quick, 1: quick}, slow={0: slow, 1: slow}, never={0: (0.1,) * 4, 1: (0.1,) * 4})
+    claims = [
+        Claim("sooner", Side(found, "quick"), Side(found, "slow"), "here"),
+        Claim("sooner", Side(found, "never"), Side(found, "slow"), "here"),
+        Claim("as soon", Side(found, "quick"), Side(found, "quick"), "here"),
+        Claim("nobody", Side(found, "nobody"), Side(found, "quick"), "here"),
+    ]
+    sheet = sooner_sheet("t", claims, {"here": 0.5})
+    assert [row[2:] for row in sheet.rows] == [
+        ["0.500", "+1.0 ± 0.0 (2/2)", HOLDS],
+        ["0.500", "-1.0 ± 0.0 (0/2)", FAILS],
+        ["0.500", "+0.0 ± 0.0 (0/2)", OPEN],
+        ["0.500", UNKNOWN, OPEN],
+    ]
 
 
 def test_kendalls_tau_is_one_in_the_papers_order_and_minus_one_in_its_reverse() -> None:

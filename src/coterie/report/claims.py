@@ -13,7 +13,7 @@ from scipy.stats import kendalltau
 
 from coterie.report.races import ahead
 from coterie.report.sheets import Sheet
-from coterie.report.statistics import complete, mean_ci, per_seed
+from coterie.report.statistics import characteristic_time, complete, mean_ci, per_seed
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be told"
 RULE = (
@@ -41,6 +41,21 @@ class Side(NamedTuple):
         means = curves.group_by("seed", maintain_order=True).agg(pl.col("value").mean()).drop_nulls()
         return dict(means.iter_rows())
 
+    def reaches(self, level: float) -> dict[int, float]:
+        """The first evaluated round in which the mean over nodes is at a level, of each seed; the last if it never is.
+
+        Of seeds that reached the end.
+        """
+        mine = complete(self.records.filter(pl.col("method") == self.method))
+        if mine.is_empty():
+            return {}
+        curves = per_seed(mine, self.column)
+        found = {}
+        for (seed,), curve in curves.group_by("seed", maintain_order=True):
+            there = characteristic_time(curve, level)
+            found[seed] = float(curve["round"].to_list()[-1] if there is None else there)
+        return found
+
 
 class Claim(NamedTuple):
     """What is claimed in words, the two sides of which the first is said to be ahead, and in which setting."""
@@ -54,6 +69,11 @@ class Claim(NamedTuple):
         """By how much the first side is ahead with each seed that both have."""
         ours, theirs = self.first.by_seed(last), self.second.by_seed(last)
         return [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+
+    def sooner(self, level: float) -> list[float]:
+        """By how many rounds the first side is sooner at a level with each seed that both have."""
+        ours, theirs = self.first.reaches(level), self.second.reaches(level)
+        return [theirs[seed] - ours[seed] for seed in ours if seed in theirs]
 
 
 def verdict(differences: Iterable[float]) -> str:
@@ -88,6 +108,17 @@ def verdicts_sheet(title: str, claims: Sequence[Claim], last: int = 1) -> Sheet:
         told[verdict(claim.differences(last))].append(claim.where)
     rows = [[text, *("; ".join(told[v]) for v in (HOLDS, FAILS, OPEN))] for text, told in places.items()]
     return Sheet(title, ["claim", HOLDS, FAILS, OPEN], rows, [RULE])
+
+
+def sooner_sheet(title: str, claims: Sequence[Claim], levels: Mapping[str, float]) -> Sheet:
+    """A line for each claim: by how many rounds the first side is sooner at the level of its setting."""
+    rows = []
+    for claim in claims:
+        rounds = claim.sooner(levels[claim.where])
+        by = ahead(pl.Series(rounds, dtype=pl.Float64), digits=1)
+        rows.append([claim.text, claim.where, f"{levels[claim.where]:.3f}", by, verdict(rounds)])
+    note = "Of rounds that were looked at; who never gets there counts as getting there in the last one."
+    return Sheet(title, ["claim", "where", "accuracy", "rounds sooner", "verdict"], rows, [note])
 
 
 def rank_agreement(records: pl.DataFrame, paper: Mapping[str, float]) -> list[float]:

@@ -214,13 +214,13 @@ def _by_seed(records: pl.DataFrame, method: str) -> pl.DataFrame:
     return pl.DataFrame(areas, schema={"seed": pl.Int64, "mean": pl.Float64, "last": pl.Float64}, orient="row")
 
 
-def ahead(differences: pl.Series) -> str:
+def ahead(differences: pl.Series, digits: int = 3) -> str:
     """Differences of seeds as a cell: their mean and its interval, and how many are above 0."""
     if differences.is_empty():
         return UNKNOWN
     mean, half = mean_ci(differences)
-    interval = "" if math.isnan(half) else f" ± {half:.3f}"
-    return f"{mean:+.3f}{interval} ({(differences > 0).sum()}/{len(differences)})"
+    interval = "" if math.isnan(half) else f" ± {half:.{digits}f}"
+    return f"{mean:+.{digits}f}{interval} ({(differences > 0).sum()}/{len(differences)})"
 
 
 def _until(

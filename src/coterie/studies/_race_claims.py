@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from coterie.report.claims import Claim, Side, agreement_sheet, claims_sheet, rivals, verdicts_sheet
+from coterie.report.claims import Claim, Side, agreement_sheet, claims_sheet, rivals, sooner_sheet, verdicts_sheet
+from coterie.report.races import of_best
 from coterie.runs.exhibits import Shown
 
 WINDOWS = {"last round": 1, "mean of the rounds looked at": 10**6}
@@ -29,6 +30,11 @@ DECHW = [
     ("dechw", "isolation", "communication pays: {0} is ahead of {1}"),
 ]
 """What is said to be ahead of what, and how it is said."""
+DECDIFF_SOONER = [("decdiff-vt", "dechetero"), ("decdiff-vt", "cfa"), ("decdiff-vt", "cfa-ge")]
+DECHW_SOONER = [("dechw", "decdiff-vt"), ("dechw", "cfa"), ("dechw", "dechetero")]
+"""Which is said to need fewer rounds than which."""
+HALF = 0.5
+"""The share of the best accuracy among these at which rounds are compared."""
 
 
 def judged(
@@ -36,16 +42,22 @@ def judged(
     papers: Mapping[str, Mapping[str, float]],
     names: Mapping[str, str],
     said: Sequence[tuple[str, str, str]],
+    quicker: Sequence[tuple[str, str]],
 ) -> list[Shown]:
     """Agreement in rank with the paper, every claim with its verdict, and the pairs that matter."""
-    claims, pairs = [], []
+    claims, pairs, rounds = [], [], []
+    best = of_best([*dict.fromkeys(method for pair in quicker for method in pair)])
     for where, records in frames.items():
         here = set(records["method"].unique())
         claims += [_claim(records, a, b, text, names, where) for a, b, text in said if {a, b} <= here]
+        rounds += [_claim(records, a, b, "{0} is there before {1}", names, where) for a, b in quicker if {a, b} <= here]
         for method in papers[where]:
             others = [other for other in rivals(method, papers[where], REFERENCES) if {method, other} <= here]
             pairs += [_claim(records, method, other, "{0} − {1}", names, where) for other in others]
     said_so = [verdicts_sheet("What the paper says, last round", claims), claims_sheet("By numbers", claims, WINDOWS)]
+    if rounds:
+        levels = {claim.where: HALF * best(claim.first.records, "") for claim in rounds}
+        said_so.append(sooner_sheet("Rounds to half of the best accuracy of the methods compared", rounds, levels))
     if not pairs:  # data that the paper has not
         return list(said_so)
     return [

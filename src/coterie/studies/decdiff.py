@@ -18,7 +18,7 @@ from coterie.report.sheets import Sheet
 from coterie.runs.exhibits import Exhibit, Results, Scale, Shown
 from coterie.studies._cells import decdiff_cells
 from coterie.studies._contenders import BASELINES, OURS, WITH_GAIN, named
-from coterie.studies._race_claims import DECDIFF, judged, number
+from coterie.studies._race_claims import DECDIFF, DECDIFF_SOONER, judged, number
 from coterie.studies._scales import FRESH, describe_scale, quickened, rounds_to_evaluate
 
 PAPER = "50 nodes, all images, 1,000 rounds, 4 replicas"
@@ -205,7 +205,7 @@ def _claims(found: Results, folder: Path) -> list[Shown]:
         name: {m: number(row[place]) for m, row in printed.items() if m != "centralised"}
         for place, name in enumerate(found.records)
     }
-    return judged(found.records, papers, NAMES, DECDIFF)
+    return judged(found.records, papers, NAMES, DECDIFF, DECDIFF_SOONER)
 
 
 def _curves(found: Results, folder: Path, column: str, x: Any) -> list[Shown]:

@@ -26,7 +26,7 @@ from coterie.runs.exhibits import Exhibit, Results, Scale, Shown
 from coterie.studies._cells import dechw_cells
 from coterie.studies._contenders import BASELINES, OURS, WITH_GAIN, named
 from coterie.studies._dechw_inside import curvature_exhibit, spread_exhibit, style, trace_exhibit
-from coterie.studies._race_claims import DECHW, judged, number
+from coterie.studies._race_claims import DECHW, DECHW_SOONER, judged, number
 from coterie.studies._scales import FRESH, describe_scale, quickened, rounds_to_evaluate
 from coterie.studies.decdiff import allocations
 
@@ -219,7 +219,7 @@ def _pairs(found: Results, folder: Path) -> list[Shown]:
 def _claims(found: Results, folder: Path) -> list[Shown]:
     frames = {_column(run): records for run, records in found.records.items()}
     paper = {_column(run): {m: number(cell) for m, cell in _printed(run, "accuracy").items()} for run in found.records}
-    return judged(frames, paper, NAMES, DECHW)
+    return judged(frames, paper, NAMES, DECHW, DECHW_SOONER)
 
 
 def _alike(runs: Mapping[str, Configuration], scaled: str) -> Exhibit:
