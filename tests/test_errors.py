@@ -8,14 +8,17 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 from safetensors import SafetensorError
+from torch import Tensor
 
 from coterie import errors, files, records
+from coterie.contract import Inbox, Me, Rule, State
 from coterie.engines import CheckpointClock
 from coterie.engines.local import LocalSession
 from coterie.errors import ConfigError, CoterieError, DataError, DivergedError, GraphError, RunError
@@ -387,3 +390,43 @@ def test_a_node_without_neighbours_has_no_distance_to_them() -> None:
     done = small(methods=["centralised"], rounds=1).run().records
     assert done["neighbourhood_distance"].null_count() == len(done)
     assert done["consensus_distance"].null_count() == 0
+
+
+# Rules of a user's own.
+
+
+@dataclass(frozen=True)
+class Careless(Rule):
+    """Gives back something else than it was asked for."""
+
+    what: str = "flat"
+    raw = True
+
+    def merge(self, me: Me, params: Tensor, state: State, inbox: Inbox) -> tuple[Tensor, State]:
+        rows = inbox.rows("w", own=True)
+        given: Any = {"flat": (params[..., :3], state), "rows": (rows, state), "alone": params, "number": (0.0, state)}
+        found: tuple[Tensor, State] = given[self.what]
+        return found
+
+
+@dataclass(frozen=True)
+class CarelessOfAll(Careless):
+    """The same with whole models."""
+
+    span = "model"
+
+
+@pytest.mark.parametrize("engine", [LOOP, "memory"], ids=["local", "memory"])
+@pytest.mark.parametrize("kind", [Careless, CarelessOfAll])
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("flat", "expected parameters ["),
+        ("rows", "Write everything over the last dimension"),
+        ("number", "got a float"),
+        ("alone", "expected parameters and memory, got ["),
+    ],
+)
+def test_what_a_rule_gives_back_is_looked_at(engine: Any, kind: type[Careless], what: str, words: str) -> None:
+    experiment = small(rule=kind(what), nodes=3, rounds=1, initialiser="common", engine=engine)
+    complaint(ConfigError, lambda: experiment.run(progress=False), f"{kind.__name__}.merge: ", words)

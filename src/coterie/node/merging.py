@@ -12,6 +12,7 @@ from torch import Tensor
 
 from coterie.contract import Fields, Me, Message, Rule, State, Term
 from coterie.job import Indices
+from coterie.node import ruling
 from coterie.node.bundles import Bundle, Scattered
 
 BLOCK_BYTES = 768 * 1024
@@ -230,7 +231,7 @@ class Merger:
             merged = []
             for part, at, me, cache in parts:
                 inbox, params, state = self._block(part, columns, me, cache)
-                new, kept = self.rule.merge(me, params, state, inbox)
+                new, kept = ruling.merged(self.rule, me, params, state, inbox)
                 changed = {name: self._apart(value) for name, value in kept.items() if value is not state[name]}
                 merged.append((at, self._apart(new), changed))
             for number, (at, new, changed) in enumerate(merged):  # only now: nobody may read what is already merged
@@ -270,7 +271,8 @@ class Merger:
                 rows = part.rows[inbox.part]
                 at = torch.as_tensor(rows)
                 state = {name: s[at] for name, s in self.state.items()}
-                merged, kept = self.rule.merge(self.me(rows, exchange.round), self.params[at], state, inbox)
+                known = self.me(rows, exchange.round), self.params[at], state
+                merged, kept = ruling.merged(self.rule, *known, inbox)
                 out[at] = merged
                 for name, value in kept.items():
                     if value is not state[name]:

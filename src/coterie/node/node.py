@@ -15,6 +15,7 @@ from coterie.failpoints import reach
 from coterie.job import PLAIN, Indices, Job, Ledger, diverged, foreign
 from coterie.lessons import PEAK, Homecoming, Lesson
 from coterie.metrics import Occasion
+from coterie.node import ruling
 from coterie.node.buffers import BufferPool
 from coterie.node.cost import TRAINING
 from coterie.node.evaluation import Curves, lent, score
@@ -231,7 +232,7 @@ class Node(Bearing):
         try:
             size = heard.counterweight(me.size, self.share)
             mine = Message(rule.send(me, self.params, self.state), size, self.number)
-            params, state = rule.merge(me, self.params.clone(), self.state, StreamInbox(rule, mine, heard))
+            params, state = ruling.merged(rule, me, self.params.clone(), self.state, StreamInbox(rule, mine, heard))
             buffers = heard.averaged(own, size, me)
             if self.blame is not None and (not sound(params, buffers) or spoilt(self.state, state)):
                 raise FloatingPointError("what came of the merge is not finite")

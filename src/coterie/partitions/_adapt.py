@@ -29,7 +29,8 @@ def adapt(thing: Any) -> Callable[..., Any]:
         """Lists of samples, one for each node."""
         largest = max((int(part.max()) for part in parts if part.size), default=0)
         if largest >= len(labels) or min((int(part.min()) for part in parts if part.size), default=0) < 0:
-            expected, cure = f"numbers from 0 to {len(labels) - 1}", "Leave out `total`, which keeps only some samples."
+            cure = "Number what is left to train on: a test part is set aside if none is given, and `total` keeps some."
+            expected = f"numbers from 0 to {len(labels) - 1}"
             raise DataError("samples of the partition in hand", expected=expected, got=largest, cure=cure)
         return [np.sort(part.astype(np.int64)) for part in parts]
 
