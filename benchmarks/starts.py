@@ -1,7 +1,7 @@
 """Which start fails, and how long each takes: many seeds at once, as networks side by side in one run on digits.
 
 Every line of the results is one network: a model, a family, a setting, a method and a seed. The same command goes on
-where it was; `--table` shows what there is.
+where it was; `--table` and `--pairs` show what there is.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
+from _activations import rescaled
 from coterie.config.build import build, gain, load_samples
 from coterie.config.configuration import Method
 from coterie.engines.local import Local
@@ -26,6 +27,7 @@ from coterie.network.graph import Graph, draw
 from coterie.network.rounds import Network
 from coterie.partitions import split
 from coterie.parts import find
+from coterie.report.races import ahead
 from coterie.runs.experiment import Experiment
 
 NODES, ROUNDS = 16, 20
@@ -48,6 +50,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "gain, gradient clipped": {"use": "gain-decavg", "clamp": 1e9, "clip": 1.0},
     "agreed start": {"rule": "decavg", "initialiser": "agreed"},
     "consensus start": {"rule": "consensus_start", "initialiser": "he", "merge_first": True},
+    "activations": {"rule": "decavg", "initialiser": "he"},
     "variance corrected": {"use": "variance-corrected"},
     "variance corrected, 5 rounds": {"use": "variance-corrected", "rule": {"name": "variance_corrected", "until": 5}},
     "variance restored": {"rule": "variance_restored", "initialiser": "he", "merge_first": True},
@@ -111,7 +114,7 @@ def together(model: str, family: str, setting: str, method: str, seeds: int) -> 
         agreed = np.arange(NODES * seeds) // NODES
         agreed[list(late)] = [10**6 + node for node in late]
         job = replace(job, numbers=agreed)
-    return job
+    return replace(job, initialiser=rescaled(job)) if method == "activations" else job
 
 
 def measured(job: Job, seeds: int) -> Iterator[dict[str, Any]]:
@@ -182,6 +185,19 @@ def table(out: Path, by: tuple[str, ...], levels: tuple[float, ...] = (0.5, 0.8)
     return shown
 
 
+def pairs(out: Path, one: str, other: str) -> Table:
+    """By how much one method is above another in the last round, network by network, and in how many of them."""
+    frame = pl.concat(pl.read_ndjson(file, infer_schema_length=None) for file in sorted(out.glob("*.jsonl")))
+    last = frame.filter(pl.col("round") == ROUNDS).with_columns(pl.col("accuracy").fill_null(0.0))
+    where = ["setting", "model", "family"]
+    first, second = (last.filter(pl.col("method") == name) for name in (one, other))
+    both = first.join(second, on=[*where, "seed"], suffix=" of the other")
+    shown = Table(*where, f"{one} − {other}", title="accuracy, mean over networks ± 95 % interval")
+    for place, mine in sorted(both.group_by(where), key=lambda item: item[0]):
+        shown.add_row(*map(str, place), ahead(mine["accuracy"] - mine["accuracy of the other"]))
+    return shown
+
+
 def main() -> None:
     """Run, or show what was run."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -190,7 +206,11 @@ def main() -> None:
     for name, known in (("models", MODELS), ("families", FAMILIES), ("settings", SETTINGS), ("methods", METHODS)):
         parser.add_argument(f"--{name}", default=";".join(known), help="some of them, with ; between")
     parser.add_argument("--table", help="show this instead of running: method, or model,method and so on")
+    parser.add_argument("--pairs", help="or the differences between two methods, with ; between")
     given = parser.parse_args()
+    if given.pairs:
+        Console(width=180).print(pairs(given.out, *given.pairs.split(";")))
+        return
     if given.table:
         Console(width=180).print(table(given.out, tuple(given.table.split(","))))
         return
