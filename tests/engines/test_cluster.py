@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -157,6 +158,7 @@ class TestWords:
         (["--engine.address", "127.0.0.1:9"], "there is no Ray at 127.0.0.1:9"),
         (["--engine.address", "nowhere"], "no address of a Ray cluster"),
         (["--engine.workers", "-1"], "at least 0"),
+        (["--engine.device", "kuda"], "device 'kuda' is not to be had here"),
     ],
 )
 def test_what_cannot_be_is_one_line(
@@ -202,6 +204,46 @@ def test_ray_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"pip install 'coterie\[cluster\]'"):
         Cluster().open()
+
+
+@pytest.mark.parametrize(
+    ("lacking", "words"),
+    [
+        ("version", "has another version of coterie: expected [0-9.]+, got 0.0.1. Install coterie=="),
+        ("data", "no samples: expected a folder with samples, got .*/nowhere. Copy them there."),
+    ],
+)
+def test_what_one_machine_lacks_is_one_line(lacking: str, words: str, tmp_path: Path) -> None:
+    """Two processes as torchrun starts them, on machines of which the second is not as it should be."""
+    (tmp_path / "sitecustomize.py").write_text("from coterie import version\n\nversion.__version__ = '0.0.1'\n")
+    (tmp_path / "mine.py").write_text(
+        "from coterie.datasets.digits import digits\nfrom coterie.errors import DataError\n\n\n"
+        "def shelf(folder):\n    if not (folder / 'samples').is_dir():\n        "
+        "raise DataError('no samples', expected='a folder with samples', got=folder, cure='Copy them there.')\n"
+        "    return digits(folder)\n"
+    )
+    (tmp_path / "here" / "samples").mkdir(parents=True)
+    (tmp_path / "nowhere").mkdir()
+    settings = {"engine": {"name": "cluster", "mode": "loop"}, "dataset": f"{tmp_path / 'mine.py'}:shelf"}
+    (tmp_path / "small.toml").write_text(small(rounds=1, **settings).to_toml())
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        port = str(door.getsockname()[1])
+    here = {"COTERIE_DATA": str(tmp_path / "here"), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    shared = {**os.environ, **here, "WORLD_SIZE": "2"}
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    other = {"version": {"PYTHONPATH": path}, "data": {"COTERIE_DATA": str(tmp_path / "nowhere")}}[lacking]
+    run = [sys.executable, "-m", "coterie", "run", str(tmp_path / "small.toml"), "--out", str(tmp_path / "x")]
+    second = subprocess.Popen(run, env={**shared, "RANK": "1", **other}, stdout=subprocess.DEVNULL)
+    try:
+        first = subprocess.run(run, env={**shared, "RANK": "0"}, capture_output=True, text=True, timeout=300)
+        assert second.wait(60) == 0
+    finally:
+        second.kill()
+    assert first.returncode == 2
+    (line,) = [line for line in first.stderr.splitlines() if line.startswith("coterie: ")]
+    assert re.search(f"worker 1 on .*{words}", line)
+    assert "Traceback" not in first.stderr
+    assert not (tmp_path / "x").exists()
 
 
 def test_within_torchrun(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from ray.cluster_utils import Cluster as RayCluster
 from coterie import records
 from coterie.app.cli import main
 from coterie.engines import CheckpointClock
+from coterie.errors import ConfigError
 from coterie.records import Event
 from coterie.runs import runner
 from small import At, Noted, assert_close, interrupt, small
@@ -43,6 +44,11 @@ def test_too_few_cpus_are_said(rays: RayCluster, tmp_path: Path, capsys: pytest.
     told = capsys.readouterr().err.strip().splitlines()
     assert len(told) == 1
     assert "Ray has not enough to give: expected 3 workers of 1 CPU, got 2" in told[0]
+
+
+def test_gpus_that_nobody_has_are_said(rays: RayCluster) -> None:
+    with pytest.raises(ConfigError, match=r"expected 1 worker of 1 CPU and 0.5 GPU, got 0\. Add machines"):
+        small(engine=engine(rays, workers=1, gpus=0.5)).run()
 
 
 def test_two_raylets_give_the_same_records(rays: RayCluster, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ class Holdings:
         """Average messages, for others who need no more of them than that."""
         for key, of, weights in folds:
             mine = self.held[of.key]
-            at = torch.as_tensor(np.searchsorted(mine.ids, of.ids))
+            at = torch.as_tensor(np.searchsorted(mine.ids, of.ids), device=self.models.device)
             whole = {name: self.models.field(mine.bundle, name) for name in mine.bundle.fields}
             fields = {
                 name: weighted(weights, Scattered([(rows, at)]), self._room(weights.shape[0], rows))
@@ -182,7 +182,7 @@ class Holdings:
             wanted = np.concatenate([run.ids for run in runs if run.key == key])
             at = np.flatnonzero(np.isin(mine.ids, wanted) & np.isin(np.arange(len(mine.ids)), rows))
             if len(at):
-                which = torch.as_tensor(at)
+                which = torch.as_tensor(at, device=self.models.device)
                 whole = {name: self.models.field(mine.bundle, name) for name in mine.bundle.fields}
                 fields = {name: self._copied(rows, which) for name, rows in whole.items()}
                 found[key] = Block(mine.ids[at], fields)
@@ -260,7 +260,9 @@ class Holdings:
         return HeardBundle(moved, Bundle(group, fields, every, round, NOBODY))
 
     def _field(self, group: int, name: str, pieces: Sequence[Piece]) -> Any:
-        found = Scattered([(self.tensor(piece, name), torch.as_tensor(piece.at)) for piece in pieces])
+        found = Scattered(
+            [(self.tensor(piece, name), torch.as_tensor(piece.at, device=self.models.device)) for piece in pieces]
+        )
         width = self.models.layouts[group].size
         lazy = self.models.job.rule.span == "coordinate" and found.shape[1] == width and name != "buffers"
         return found if lazy else found[:, :]

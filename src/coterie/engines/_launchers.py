@@ -123,12 +123,16 @@ class ByRay(Launcher):
         ray, room = self.ray, self.settle(count)
         if room < count:
             what = "CPU" if not self.gpus else f"CPU and {self.gpus:g} GPU"
-            cure = f"Use --engine.workers {max(room, 1)} or fewer, or add machines with `ray start --address`."
+            cure = f"Use --engine.workers {room} or fewer, or add" if room else "Add"
+            cure += " machines with `ray start --address`."
             raise ConfigError(
-                "Ray has not enough to give", expected=f"{count} workers of 1 {what}", got=room, cure=cure
+                "Ray has not enough to give",
+                expected=f"{count} worker{'s' * (count > 1)} of 1 {what}",
+                got=room,
+                cure=cure,
             )
         data = ray.put(_arrays(samples))
-        ticket = meeting.ticket(count, "cuda" if self.gpus else "cpu")
+        ticket = meeting.ticket(count)
         hired = [self.hire(_serve, ticket, worker, data) for worker in range(count)]
         self.actors, self.runs = [actor for actor, _ in hired], [run for _, run in hired]
 
@@ -315,7 +319,10 @@ def follow() -> None:
     store, crew = _store(), 0
     while True:
         crew += 1
-        told = pickle.loads(base64.b64decode(store.get(_place(crew))))
+        try:
+            told = pickle.loads(base64.b64decode(store.get(_place(crew))))
+        except RuntimeError:  # the first has gone with its store, and says itself why
+            return
         if told is None:
             return
         ticket, settings = told

@@ -100,13 +100,14 @@ class Entrance:
 class Meeting(Entrance):
     """The listener to which workers connect, with the store in which they find each other's addresses."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, device: str) -> None:
         super().__init__(address)
+        self.device = device
         self.store = TCPStore(address, 0, is_master=True, wait_for_workers=False)
 
-    def ticket(self, count: int, device: str = "cpu") -> dict[str, Any]:
+    def ticket(self, count: int) -> dict[str, Any]:
         """What a worker must know to connect."""
-        return {**self.way, "count": count, "device": device, "store": self.store.port}
+        return {**self.way, "count": count, "device": self.device, "store": self.store.port}
 
     def gather(self, launcher: Launcher, count: int) -> tuple[list[Connection], list[dict[str, Any]]]:
         """The connections of so many workers, and what each says of itself, in their order."""
@@ -148,6 +149,8 @@ def serve(ticket: dict[str, Any], worker: int, samples: Samples | Method | None)
     with contextlib.suppress(ValueError):  # not the main thread, as in an actor
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who was started by hand decides what Ctrl-C means
     torch.set_num_threads(1)
+    if ticket["device"] == "cuda":  # of several GPUs that are to be seen, each worker has one
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", worker)) % torch.cuda.device_count())
     if interface := _interface(ticket["address"]):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     pipe = arrive(ticket, worker)

@@ -16,6 +16,7 @@ from safetensors.torch import load
 from coterie import files
 from coterie.config.build import load_samples
 from coterie.config.configuration import Method
+from coterie.datasets import each
 from coterie.engines._dealing import GroupRows
 from coterie.engines._groups import Mode
 from coterie.engines._holdings import Block, Holdings
@@ -81,7 +82,10 @@ class Seat:
 
     def load(self, samples: Samples | Method) -> None:
         """Take a data set into view, from this machine's own folder if it was not sent along."""
-        self.samples = load_samples(samples) if isinstance(samples, Method) else samples
+        loaded = load_samples(samples) if isinstance(samples, Method) else samples
+        parts = {name: getattr(loaded, name) for name in ("train_x", "train_y", "test_x", "test_y")}
+        device = self.wire.device
+        self.samples = replace(loaded, **{name: each(part, lambda t: t.to(device)) for name, part in parts.items()})
         self.worker.load(self.samples)
 
     def open(self, job: Job, own: tuple[Indices, ...], modes: list[Mode]) -> None:

@@ -67,7 +67,10 @@ class Wire:
 
     def send(self, peer: int, tensor: Tensor) -> None:
         """Begin to send a tensor."""
-        kept = tensor.detach().contiguous().cpu()
+        kept = tensor.detach().contiguous()
+        if kept.device.type != "cpu":
+            pinned = torch.empty(kept.shape, dtype=kept.dtype, pin_memory=kept.device.type == "cuda")
+            kept = pinned.copy_(kept)
         if not kept.numel():
             return
         try:

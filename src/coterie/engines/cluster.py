@@ -22,8 +22,7 @@ from coterie.engines._scheduler import Scheduler
 from coterie.engines._session import Engine, JobRun, WorkerLostError
 from coterie.engines._simulation import Simulation
 from coterie.engines._spread import SpreadModels
-from coterie.engines._task_workers import Lost, Returned, TaskWorker, TaskWorkers
-from coterie.engines.local import Local
+from coterie.engines.local import Local, check_device
 from coterie.errors import ConfigError, RunError
 from coterie.job import Job, Samples
 from coterie.network.placement import Placement, place
@@ -51,9 +50,9 @@ class Cluster(Engine):
     """Simulate over many machines: each worker has the rows of some nodes, one core, and GPUs if asked for.
 
     `address` is that of a Ray cluster (else the one here, which is started if there is none); `workers` 0 takes every
-    core that is free there, `gpus` is how many each has. `by` says who starts them: `auto` is torchrun within
-    torchrun, else Ray; `processes` needs neither, on one machine. `memory` is how many GB of each machine may be used
-    (0: all that is free).
+    core that is free there, `gpus` is how many each has (on the device cuda 1, if nothing is said). `by` says who
+    starts them: `auto` is torchrun within torchrun, else Ray; `processes` needs neither, on one machine. `memory` is
+    how many GB of each machine may be used (0: all that is free).
     """
 
     address: str = ""
@@ -70,6 +69,7 @@ class Cluster(Engine):
         if min(self.workers, self.chunk, self.gpus, self.memory) < 0:
             got = f"{self.workers}, {self.chunk}, {self.gpus:g} and {self.memory:g}"
             raise ValueError(f"workers, chunk, gpus and memory are at least 0, not {got}")
+        check_device(self.device)
 
     def alone(self) -> Engine:
         """What cannot go to other processes is computed in this one."""
@@ -83,7 +83,8 @@ class Cluster(Engine):
         if by == "torchrun" and not _launchers.within_torchrun():
             cure = "Say `torchrun --nproc-per-node 2 -m coterie run …`, or leave --engine.by out."
             raise ConfigError("this process was not started by torchrun", cure=cure)
-        launchers = {"ray": lambda: ByRay(self.address, self.gpus), "torchrun": ByTorchrun, "processes": ByProcesses}
+        gpus = self.gpus or float(self.device.startswith("cuda"))
+        launchers = {"ray": lambda: ByRay(self.address, gpus), "torchrun": ByTorchrun, "processes": ByProcesses}
         return ClusterSession(self, launchers[by]())
 
 
@@ -154,7 +155,7 @@ class ClusterSession(Simulation):
         if self.crew and (self.crew.spoilt or self.crew.count != self.count or self._samples is not job.samples):
             self._dismiss()
         if self.crew is None:
-            meeting = Meeting(self.launcher.address)
+            meeting = Meeting(self.launcher.address, self.engine.device)
             try:
                 self.launcher.start(meeting, self.count, job.samples)
                 self.crew = Crew(self.launcher, *meeting.gather(self.launcher, self.count))
