@@ -55,6 +55,22 @@ def test_peers_tell_what_they_know_and_what_happened(shown: PeersShown) -> None:
     assert shown.listing()["peers"]
 
 
+def test_a_peer_that_has_finished_is_done_and_not_missing(
+    homes: Callable[[str], Home], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "read", lambda folder: None)
+    paths = {name: homes(name).path for name in ("alice", "bob")}
+    for name, how in (("alice", "done"), ("bob", "interrupted")):
+        about = {"method": "decavg", "seed": 0, "peer": name, "node": 0}
+        (paths[name] / "run").mkdir(exist_ok=True)
+        rounds = [event("round", **about, round=number) for number in (1, 2)]
+        begun = event("begin", **about, round=0, rounds=4, neighbours=["bob"])
+        journal(paths[name] / "run", begun, *rounds, event("end", **about, how=how))
+    alice, bob = PeersShown([*paths.values()]).overview([])["peers"]
+    assert (alice["done"], alice["round"]) == (True, 2)
+    assert not bob["done"]
+
+
 def test_a_folder_without_a_peer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PeerError, match=r"peer\.toml"):
         PeersShown([tmp_path])

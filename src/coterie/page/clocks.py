@@ -1,14 +1,12 @@
 """Who was how far when, who was gone, and when links carried something last: of peers, each has its own clock."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
+from coterie.page.state import JobState
 from coterie.records import Event
-
-if TYPE_CHECKING:
-    from coterie.page.run import JobState
 
 LAG = "lag"
 """How many rounds the first peer was ahead when one had done a round."""
@@ -19,7 +17,7 @@ Key = tuple[str, int]
 Laps = Mapping[str, Mapping[int, float]]
 
 
-def with_lag(frame: pl.DataFrame, jobs: "Mapping[Key, JobState]") -> pl.DataFrame:
+def with_lag(frame: pl.DataFrame, jobs: Mapping[Key, JobState]) -> pl.DataFrame:
     """Records of peers with how far behind each was; those of a simulation, where nobody is, as they are."""
     found = [
         (method, seed, round, node, lag)
@@ -42,7 +40,7 @@ def _lags(laps: Laps, numbers: Mapping[str, int]) -> Iterator[tuple[int, int, in
             yield round, numbers[peer], front - round
 
 
-def progress(job: "JobState") -> list[int]:
+def progress(job: JobState) -> list[int]:
     """The round that each peer has come to; nothing for nodes of a simulation."""
     if not job.laps:
         return []
@@ -50,7 +48,7 @@ def progress(job: "JobState") -> list[int]:
     return [reached.get(node, 0) for node in range(max(job.nodes, *(node + 1 for node in job.peers.values())))]
 
 
-def exchanges(job: "JobState", round: int) -> Iterator[dict[str, Any]]:
+def exchanges(job: JobState, round: int) -> Iterator[dict[str, Any]]:
     """What was told of what went along the links, the latest up to this round first: senders, receivers, bytes."""
     for number in sorted((r for r in job.exchanges if r <= round), reverse=True):
         if (event := job.exchanges[number].event()) is not None:
@@ -61,7 +59,7 @@ def exchanges(job: "JobState", round: int) -> Iterator[dict[str, Any]]:
         yield {"round": number} | _together(job, [(peer, event) for peer, event in said if event is not None])
 
 
-def _together(job: "JobState", said: Sequence[tuple[str, Event]]) -> dict[str, Any]:
+def _together(job: JobState, said: Sequence[tuple[str, Event]]) -> dict[str, Any]:
     """What several peers say that they sent in a round."""
     arcs = [
         (job.peers[peer], job.peers[name], count)
@@ -73,7 +71,7 @@ def _together(job: "JobState", said: Sequence[tuple[str, Event]]) -> dict[str, A
     return {key: [arc[i] for arc in arcs] for i, key in enumerate(("sources", "targets", "bytes"))}
 
 
-def ages(job: "JobState", round: int) -> dict[str, Any]:
+def ages(job: JobState, round: int) -> dict[str, Any]:
     """How many rounds ago something went along each link, as far as is told; `rest` is that of all others."""
     found: dict[tuple[int, int], int] = {}
     rest = None
@@ -92,7 +90,7 @@ def ages(job: "JobState", round: int) -> dict[str, Any]:
     return {"links": [[*link, age] for link, age in found.items()], "rest": rest}
 
 
-def gone(job: "JobState", round: int, before: int) -> tuple[list[list[int]], list[int]]:
+def gone(job: JobState, round: int, before: int) -> tuple[list[list[int]], list[int]]:
     """Links on which peers heard nothing more, or refused something since a round before, and peers nobody hears."""
     last: dict[tuple[str, str], str] = {}
     refused: set[tuple[str, str]] = set()

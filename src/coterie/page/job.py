@@ -16,7 +16,8 @@ from coterie.node.measures import CONFUSION
 from coterie.page import clocks
 from coterie.page.numbers import plain, short, thinned
 from coterie.page.overview import View
-from coterie.page.run import JobState, RunReader
+from coterie.page.run import RunReader
+from coterie.page.state import JobState
 from coterie.records import nodes
 from coterie.records.journal import JobKey
 from coterie.report.network import describe
@@ -99,6 +100,8 @@ def links_view(reader: RunReader, key: JobKey, round: int) -> View:
     view = told | {"ages": clocks.ages(job, round)}
     if round in job.faults and (lost := job.faults[round].event()) is not None:
         return view | {"down": lost.get("down", []), "away": lost.get("nodes", [])}
+    if not job.words:
+        return view | {"down": [], "away": []}
     before = max((r for r in reader.rows(key)["round"].unique() if r < round), default=0)
     down, away = clocks.gone(job, round, before)
     return view | {"down": down, "away": away}

@@ -54,5 +54,7 @@ def _peer(reader: RunReader) -> View:
         "status": known and status.plain(known),
         "curve": node_view(reader, key, None) if key else {"round": [], "columns": {}},
         "job": f"{key[0]}, seed {key[1]}" if key else "",
+        "done": key is not None and "done" in reader.jobs[key].ends.values(),
+        "round": reader.jobs[key].round if key else 0,
         "marks": reader.jobs[key].happened()[-MARKED:] if key else [],
     }

@@ -195,9 +195,11 @@ function within(count) {
   return { min: -1, max: count, minInterval: 1, scale: false, axisLine, ...(count <= 20 ? { interval: 1 } : {}), axisLabel: { color: ink("soft"), formatter, hideOverlap: true } };
 }
 
+// Of many nodes every so-manieth is drawn, so that bubbles stay apart.
+export const every = (labels) => Math.max(1, Math.ceil((labels.length * labels[0].length) / 2000), Math.ceil(labels.length / 200));
+
 export function bubbles(labels) {
-  const nodes = labels.length, classes = labels[0].length;
-  const step = Math.max(1, Math.ceil((nodes * classes) / 12000));
+  const nodes = labels.length, classes = labels[0].length, step = every(labels);
   const most = labels.reduce((a, line) => Math.max(a, ...line), 1);
   const data = [];
   for (let i = 0; i < nodes; i += step) labels[i].forEach((count, label) => count && data.push([i, label, count]));
@@ -210,8 +212,8 @@ export function bubbles(labels) {
       type: "custom", data, dimensions: ["node", "class", "samples"],
       renderItem: (_, api) => {
         const [cx, cy] = api.coord([api.value(0), api.value(1)]);
-        const room = Math.min(...api.size([1, 1])) * 0.62;
-        const r = Math.max(Math.min(Math.max(room, 5), 16) * Math.sqrt(api.value(2) / most), 0.7);
+        const [wide, tall] = api.size([step, 1]), room = Math.min(wide, tall) * 0.62;
+        const r = Math.max(Math.min(Math.max(room, 2.5), 16) * Math.sqrt(api.value(2) / most), 0.7);
         return { type: "circle", shape: { cx, cy, r }, style: { fill: colour(0), opacity: 0.75 } };
       },
     }],

@@ -77,7 +77,8 @@ export class NetworkView {
 
   #frame() {
     const { width, height } = this.place.getBoundingClientRect();
-    const room = [width, height].map((side) => side / 2 - 26), least = Math.min(...room);
+    const edge = Array.isArray(this.job?.names) ? [46, 40] : [26, 26]; // names stand below their nodes
+    const room = [width / 2 - edge[0], height / 2 - edge[1]], least = Math.min(...room);
     const wide = this.layout === "force" ? 1.7 : 1; // forces may stretch to the place; a ring stays round
     const [sx, sy] = room.map((side) => Math.min(side, wide * least) * this.view.zoom);
     return { width, height, scale: least * this.view.zoom, sx, sy, cx: width / 2 + this.view.x, cy: height / 2 + this.view.y };

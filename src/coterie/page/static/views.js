@@ -1,6 +1,6 @@
 // The views beside the network: curves, results, data, and how it was set up.
 import { bytes, called, colour, fill, h, humane, ink, number, select, span } from "./dom.js";
-import { asCsv, bars, boxes, bubbles, Chart, lines } from "./charts.js";
+import { asCsv, bars, boxes, bubbles, Chart, every, lines } from "./charts.js";
 import { facts, table } from "./tables.js";
 
 const LABEL = 190; // pixels for the names of two methods
@@ -149,7 +149,8 @@ export class DataView {
     fill(this.place,
       h("div", { class: "tools" }, select("job", listed, state.job, (id) => { state.job = id; refresh(); })),
       view.facts ? null : h("p", { class: "faint" }, "Who holds what was not written down by this run."),
-      view.labels ? h("section", {}, h("div", { class: "panelhead" }, h("h2", {}, "Who holds how many samples of which class"), h("span", { class: "room" }), this.bubbles.buttons()), this.bubbles.box) : null,
+      view.labels ? h("section", {}, h("div", { class: "panelhead" }, h("h2", {}, "Who holds how many samples of which class"), h("span", { class: "room" }), this.bubbles.buttons()), this.bubbles.box,
+        every(view.labels) > 1 ? h("p", { class: "note" }, `One node in ${every(view.labels)} is drawn.`) : null) : null,
       view.skew ? h("section", {}, h("h2", {}, "How uneven it is"), facts(Object.entries(view.skew).map(([name, value]) => [name.replaceAll("_", " "), number(value)]))) : null,
       view.facts ? h("section", {}, h("h2", {}, "The network"), facts(Object.entries(view.facts).map(([name, value]) => [name, typeof value === "boolean" ? (value ? "yes" : "no") : number(value)])),
         h("div", { class: "columns" },
