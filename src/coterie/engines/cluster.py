@@ -27,6 +27,7 @@ from coterie.errors import ConfigError, RunError
 from coterie.job import Job, Samples
 from coterie.network.placement import Placement, place
 from coterie.node.cost import cost
+from coterie.node.placing import available
 from coterie.node.snapshot import KeptRows, Snapshot
 
 begun_again, follow, follower = _launchers.begun_again, _launchers.follow, _launchers.follower
