@@ -127,6 +127,12 @@ class Machine:
         """What its peer has printed."""
         return (self.folder / "run.log").read_text()
 
+    @property
+    def events(self) -> str:
+        """What its peer has noted, a line of JSON for each event."""
+        noted = self.folder / "coterie-peer" / "run" / "log.jsonl"
+        return noted.read_text() if noted.exists() else ""
+
 
 @contextmanager
 def running(machine: Machine) -> Iterator["subprocess.Popen[str]"]:
@@ -194,9 +200,9 @@ def walk(folder: Path) -> float:
     join(bob, carol)
     with ExitStack() as stack:
         peers = {each.name: stack.enter_context(running(each)) for each in crew}
-        until(lambda: "(round 5," in alice.log)
+        until(lambda: '"round": 5' in alice.events)
         stop(alice, peers["alice"])  # the others wait for her: a quorum of two
-        until(lambda: "waiting for a quorum" in carol.log)
+        until(lambda: "waiting for a quorum" in carol.events)
         carol.type("coterie", "peer", "status")
         bob.type("coterie", "peer", "doctor", good=(1,))
         carol.type("coterie", "peer", "doctor", good=(1,))
