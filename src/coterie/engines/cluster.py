@@ -22,7 +22,8 @@ from coterie.engines._scheduler import Scheduler
 from coterie.engines._session import Engine, JobRun, WorkerLostError
 from coterie.engines._simulation import Simulation
 from coterie.engines._spread import SpreadModels
-from coterie.engines.local import Local, check_device
+from coterie.engines._task_workers import Lost, Returned, TaskWorker, TaskWorkers
+from coterie.engines.local import Local
 from coterie.errors import ConfigError, RunError
 from coterie.job import Job, Samples
 from coterie.network.placement import Placement, place
@@ -70,7 +71,7 @@ class Cluster(Engine):
         if min(self.workers, self.chunk, self.gpus, self.memory) < 0:
             got = f"{self.workers}, {self.chunk}, {self.gpus:g} and {self.memory:g}"
             raise ValueError(f"workers, chunk, gpus and memory are at least 0, not {got}")
-        check_device(self.device)
+        available(self.device)
 
     def alone(self) -> Engine:
         """What cannot go to other processes is computed in this one."""

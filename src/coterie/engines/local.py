@@ -18,14 +18,6 @@ from coterie.node.placing import available
 from coterie.processes import cores_here
 
 
-def check_device(device: str) -> None:
-    """Refuse a device that this machine does not have."""
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device {device!r} is not to be had here ({str(error).splitlines()[0]})") from None
-
-
 @dataclass(frozen=True)
 class Local(Engine):
     """Simulate all nodes here: worker processes with one thread each, rows stacked or looped over in each.
@@ -42,7 +34,7 @@ class Local(Engine):
     def __post_init__(self) -> None:
         if self.workers < 0 or self.chunk < 0:
             raise ValueError(f"workers and chunk are at least 0, not {self.workers} and {self.chunk}")
-        check_device(self.device)
+        available(self.device)
 
     def alone(self) -> "Local":
         """The first worker is the calling process."""

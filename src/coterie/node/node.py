@@ -322,7 +322,8 @@ class Node(Bearing):
     def score(self, merged: bool = False) -> None:
         """Measure this peer's model; distances to others are not known to a peer and stay empty."""
         start, mine, row = time.perf_counter(), np.array([self.node]), np.array([self.row])
-        self._judge("merged" if merged else "test")
+        if not merged or self.job.roster.merged:
+            self._judge("merged" if merged else "test")
         if not merged:
             self.ledger.changed[self.node] = False
             if self.job.roster.merged:
