@@ -52,6 +52,9 @@ class LocalSession(Simulation):
         self.engine = engine
         self.workers: Workers = Processes((engine.workers or cores_here()) if engine.device == "cpu" else 1)
         self._samples: Samples | None = None
+        # The objects of a round bring on a search for cyclic garbage every few rounds. With all objects of libraries to
+        # look through, these took a tenth of a round of small models: what is there already is left out.
+        gc.freeze()
 
     @property
     def plan(self) -> dict[str, Any]:
@@ -71,7 +74,6 @@ class LocalSession(Simulation):
         self._dealer = Dealer(job.roster, self._modes, self.models.costs, self.workers.count)
         self._scheduler = Scheduler(job, self.models, self.workers, self._dealer)
         self.ledger, self.traffic = self._scheduler.ledger, self._scheduler.traffic
-        _set_aside()
 
     def choose(self, job: Job, times: int = 1) -> dict[str, Any]:
         asked = self.engine.mode, self.engine.chunk, self.workers.count, times
@@ -98,13 +100,3 @@ class LocalSession(Simulation):
     def close(self) -> None:
         self.workers.close()
         gc.unfreeze()
-
-
-def _set_aside() -> None:
-    """Keep what is there out of searches for cyclic garbage: the objects of a round bring on one every few rounds.
-
-    With hundreds of thousands of objects of libraries to look through, these took a tenth of a round of small models.
-    """
-    gc.unfreeze()
-    gc.collect()  # of the job before
-    gc.freeze()
