@@ -501,7 +501,7 @@ def test_mixes_of_models_are_listed_and_shown(capsys: pytest.CaptureFixture[str]
 
 def test_items_of_a_list_begin_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "dataset", "own"]) == 0
-    assert capsys.readouterr().out.count("\n- ") == 4
+    assert capsys.readouterr().out.count("\n- ") == 5
 
 
 def test_show_gives_equation_settings_and_paper(capsys: pytest.CaptureFixture[str]) -> None:

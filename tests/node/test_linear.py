@@ -100,7 +100,7 @@ def test_a_turn_of_its_own_epochs() -> None:
     torch.testing.assert_close(trainer.params.double(), torch.stack(wanted), rtol=1e-5, atol=2e-6)
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")  # of what others have left
 @pytest.mark.parametrize("way", [SQUARED, LOGISTIC], ids=str)
 def test_what_diverges_is_told_and_not_warned_of(way: dict[str, Any]) -> None:
     steep = {"optimiser": {"name": "sgd", "lr": 1e6, "momentum": 0.0, "weight_decay": 0.1}}

@@ -119,7 +119,7 @@ def test_a_run_that_has_just_begun_says_so_and_is_then_coloured_by_accuracy(chro
 
 def test_a_real_run_is_followed_and_its_numbers_are_those_of_the_records(chromium: Any, tmp_path: Path) -> None:
     """As a user does it: a command with `--watch`, and the address that it prints."""
-    words = "run --nodes 4 --topology ring --rounds 400 --batches 1 --seeds 0 --methods decavg --evaluate 1 --watch"
+    words = "run --nodes 4 --topology ring --rounds 2000 --batches 1 --seeds 0 --methods decavg --evaluate 1 --watch"
     words += " --total 200 --engine.workers 1 --engine.mode loop --keep-models false --out real"
     command = [sys.executable, "-m", "coterie", *words.split()]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:

@@ -208,5 +208,6 @@ def export(
     from coterie.peers import deployment
 
     said = deployment.export(_open(home), Path(file), "best" if best else "peak" if peak else "")
-    print_paths({"model": file, "is": said["model"], "after round": said["round"]})
+    when = {"after round": said["round"]} if "round" in said else {"kept as": said["kept"]}
+    print_paths({"model": file, "is": said["model"], **when})
     return 0

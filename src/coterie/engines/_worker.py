@@ -26,8 +26,9 @@ from coterie.node.bundles import Bundle
 from coterie.node.distances import squared_distances
 from coterie.node.evaluation import Curves, lent, score
 from coterie.node.merging import Exchange, Merger
+from coterie.node.rows import stack_height
 from coterie.node.student import RowStudent, Schoolhouse, exercise
-from coterie.node.training import NONE, Trainer, Turns, stack_height
+from coterie.node.training import NONE, Trainer, Turns
 
 
 @dataclass(frozen=True)

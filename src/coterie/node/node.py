@@ -345,9 +345,8 @@ class Node(Bearing):
     def _gauge(self, merged: bool) -> None:
         """Take the measures that are asked for; a peer does not know how far the others are apart."""
         layout, kinds = self.trainer.architecture.layout, self.job.measures
-        found = {}
-        if "spread" in kinds:
-            found = dict.fromkeys(("sigma_ap", "sigma_ap_merged")[merged:], spread(self.params, layout))
+        names = ("sigma_ap", "sigma_ap_merged")[merged:]
+        found = dict.fromkeys(names, spread(self.params, layout)) if "spread" in kinds else {}
         if self.steps and merged:
             found |= self.steps.end(self.params, layout)
         for name, values in found.items():

@@ -136,3 +136,17 @@ def pad(batches: list[Indices], height: int, most: int) -> tuple[Tensor, Tensor]
     real = np.arange(index.shape[1]) < lengths[:, None]
     share = real / np.maximum(lengths, 1)[:, None]
     return torch.from_numpy(index), torch.from_numpy(share).float()
+
+
+def standing(rows: Indices) -> slice | Tensor:
+    """Where some rows stand in a matrix: as a slice, if they do so one after the other."""
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if (np.diff(rows) == 1).all() else torch.as_tensor(rows)
+
+
+def stack_height(live: int, full: int) -> int:
+    """Round the number of live rows up to one of a few heights, so that few shapes need a trace of their own."""
+    height = full
+    while height > 1 and -(-height // 2) >= live:
+        height = -(-height // 2)
+    return height

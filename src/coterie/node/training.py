@@ -20,7 +20,7 @@ from coterie.node._traces import IGNORED, Replay
 from coterie.node.architecture import Architecture
 from coterie.node.evaluation import Caution, Curves
 from coterie.node.linear import by_hand
-from coterie.node.rows import Rows, pad
+from coterie.node.rows import Rows, pad, stack_height, standing
 from coterie.node.varying import Varying
 from coterie.protocols import Train
 from coterie.randomness import key
@@ -180,7 +180,7 @@ class Trainer(Rows):
         computed = steps = np.array([self.roster.steps(node, turn) for node, turn in each])
         order = np.argsort(-steps, kind="stable")
         rows, steps, wanted = rows[order], steps[order], [wanted[i] for i in order]
-        where = _place(rows)
+        where = standing(rows)
         params = self.params[where]  # a copy, unless they stand one after the other; the views below share it
         views = layout.views(params)
         slots = {slot: torch.zeros_like(params) for slot in self.optimiser.slots}
@@ -375,25 +375,11 @@ class StackData:
             yield t._gradient(views, x, y, share.to(y.device), me, False)
 
 
-def _place(rows: Indices) -> slice | Tensor:
-    """Where some rows stand in a matrix: as a slice, if they do so one after the other."""
-    first, last = int(rows[0]), int(rows[-1])
-    return slice(first, last + 1) if (np.diff(rows) == 1).all() else torch.as_tensor(rows)
-
-
 def _round_trip(own: Indices, size: int, first: int) -> list[Indices]:
     """One's samples in batches, each once, beginning with batch `first` of what goes round."""
     batches = [own[start : start + size] for start in range(0, len(own), size)]
     turn = first % max(len(batches), 1)
     return batches[turn:] + batches[:turn]
-
-
-def stack_height(live: int, full: int) -> int:
-    """Round the number of live rows up to one of a few heights, so that few shapes need a trace of their own."""
-    height = full
-    while height > 1 and -(-height // 2) >= live:
-        height = -(-height // 2)
-    return height
 
 
 def _alone(node: int, samples: int, size: int) -> ConfigError:
