@@ -22,7 +22,7 @@ from coterie.net.addresses import split_address
 from coterie.net.certificates import certify, key_text, new_key
 from coterie.net.identity import Card, Home
 from coterie.net.tls import channel, server_credentials
-from identities import authority, befriend, wear
+from identities import authority, befriend, named, wear
 
 # ---- Keys on disk
 
@@ -220,6 +220,16 @@ def test_anything_else_is_not_a_card(tmp_path_factory: pytest.TempPathFactory, c
         (lambda text: text.replace("'''\n-", f"'''\n{OTHER}-"), "not a peer's certificate"),
         (lambda text: text.replace(PEM, authority()[1]), "sign for others"),
         (lambda text: text.replace(PEM, authority(ca=False)[1]), "sign for others"),
+        (lambda text: text.replace(PEM, named("alice", "bob")[1]), "one name and no more"),
+        (lambda text: text.replace(PEM, named(*["alice" * 12] * 60)[1]), "one name and no more"),
+        (
+            lambda text: text.replace(PEM, named("bob", old=b"\x0c\x03bob", new=b"\x0c\x03\xff\xfe\xfd")[1]),
+            "one name and no more",
+        ),
+        (
+            lambda text: text.replace(PEM, named("bob", old=b"\x0c\x03bob", new=b"\x03\x03bob")[1]),
+            "one name and no more",
+        ),
     ],
 )
 def test_a_bad_card_says_what_is_wrong(tmp_path: Path, change: Callable[[str], str], says: str) -> None:

@@ -19,7 +19,7 @@ from coterie.net import identity
 from coterie.net.certificates import SERVER, certify, key_text, new_key
 from coterie.net.identity import Card, Home
 from coterie.net.tls import caller, channel, server_credentials
-from identities import LONG_AGO, authority, befriend, wear
+from identities import LONG_AGO, authority, befriend, named, wear
 
 CALL = "/test/Who"
 
@@ -96,6 +96,24 @@ def run(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 # ---- Over a real connection
+
+
+def test_no_card_keeps_others_out_or_a_peer_from_listening(homes: Callable[[str], Home]) -> None:
+    """At a certificate that it cannot read gRPC stops: those after it would be strangers, or none be left at all."""
+    bob, carol, dave = homes("bob"), homes("carol"), homes("dave")
+    befriend(bob, dave)
+    _, odd = named("carol", old=b"carol", new=b"\xff\xfe\xfd\xfc\xfb")
+    path = bob.path / "neighbours" / "carol.peer"
+    path.write_text(carol.card.text.replace(carol.certificate, odd))
+
+    async def scene() -> None:
+        async with serving(bob, bob.look()[0]) as (port, _):
+            assert await ask(channel(dave, at(bob.card, port))) == "dave"
+
+    run(scene)
+    assert [*bob.look()[0]] == ["dave"]
+    (wrong,) = bob.look()[1]
+    assert "carol.peer" in wrong
 
 
 def test_neighbours_know_each_other_by_certificate_wherever_they_are(homes: Callable[[str], Home]) -> None:

@@ -22,6 +22,8 @@ LEAKED = "Who could read it can pose as its owner, who should make another with 
 
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 """How many points the curve P-256 has."""
+_ALGORITHM = bytes.fromhex("300a06082a8648ce3d040302")
+"""ECDSA with SHA-256, as it stands in a certificate before the signature."""
 _UNUSED = ["content_commitment", "key_encipherment", "data_encipherment", "key_agreement"]
 _UNUSED += ["key_cert_sign", "crl_sign", "encipher_only", "decipher_only"]
 
@@ -40,12 +42,19 @@ def key_text(key: ec.EllipticCurvePrivateKey) -> str:
 def certify(key: ec.EllipticCurvePrivateKey, name: str, now: datetime | None = None) -> str:
     """A self-signed certificate, as PEM, for ten years from yesterday, since clocks differ."""
     begin = (now or datetime.now(UTC)) - SKEW
-    subject, public = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key.public_key()
-    serial = x509.random_serial_number()
-    made = x509.CertificateBuilder(subject, subject, public, serial, begin, begin + LIFETIME)
+    made = _builder(name, key.public_key(), x509.random_serial_number(), begin, begin + LIFETIME)
+    return _plain(made.sign(key, hashes.SHA256()))
+
+
+def _builder(
+    name: str, public: ec.EllipticCurvePublicKey, serial: int, begin: datetime, end: datetime
+) -> x509.CertificateBuilder:
+    """All of a certificate but its signature."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    made = x509.CertificateBuilder(subject, subject, public, serial, begin, end)
     for extension, critical in _extensions(public):
         made = made.add_extension(extension, critical)
-    return _plain(made.sign(key, hashes.SHA256()))
+    return made
 
 
 def one_time(secret: bytes) -> tuple[str, str]:
@@ -56,11 +65,8 @@ def one_time(secret: bytes) -> tuple[str, str]:
     stream = HKDF(hashes.SHA256(), 48, None, b"coterie ticket").derive(secret)  # 128 bits more than needed: no bias
     key = ec.derive_private_key(int.from_bytes(stream) % (_ORDER - 1) + 1, ec.SECP256R1())
     public = key.public_key()
-    about = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, sha256(key_bytes(public)).hexdigest()[:32])])
-    begin, end = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
-    made = x509.CertificateBuilder(about, about, public, 1, begin, end)
-    for extension, critical in _extensions(public):
-        made = made.add_extension(extension, critical)
+    name = sha256(key_bytes(public)).hexdigest()[:32]
+    made = _builder(name, public, 1, datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC))
     return key_text(key), _plain(made.sign(key, hashes.SHA256(), ecdsa_deterministic=True))
 
 
@@ -107,7 +113,8 @@ def checked(text: str) -> str:
     """A certificate somebody gave us in its plain form, if it is one that `certify` could have made.
 
     Plain, because whatever else stands in the text would become a root of trust as well; and of this make alone,
-    because the owner of one that may sign could let others in.
+    because the owner of one that may sign could let others in. Bit by bit, because gRPC reads it again, stricter: at
+    one that it cannot read, such as one whose name is not UTF-8, it stops, and trusts none of those that come after.
     """
     if "PRIVATE KEY" in text:
         raise PeerError("there is a private key in it", expected="certificates", cure=LEAKED)
@@ -122,7 +129,22 @@ def checked(text: str) -> str:
     if found != _extensions(key):
         what = "a peer's certificate may prove its owner, not sign for others or serve for anything else"
         raise PeerError(what, cure=ASK)
+    if not _canonical(made, key):
+        raise PeerError("not a peer's certificate", expected="one name and no more, plainly encoded", cure=ASK)
     return _plain(made)
+
+
+def _canonical(made: x509.Certificate, key: ec.EllipticCurvePublicKey) -> bool:
+    """Whether a certificate says what it says in the very bytes in which `certify` would say it."""
+    try:
+        (name,) = made.subject
+        begin, end = made.not_valid_before_utc, made.not_valid_after_utc
+        again = _builder(str(name.value), key, made.serial_number, begin, end).sign(new_key(), hashes.SHA256())
+        inside, signature = again.tbs_certificate_bytes, made.signature
+        whole = inside + _ALGORITHM + bytes([3, len(signature) + 1, 0]) + signature
+    except (ValueError, TypeError):  # no name, several, or none that can be; no serial number or date that can be
+        return False
+    return made.public_bytes(serialization.Encoding.DER) == b"\x30\x82" + len(whole).to_bytes(2) + whole
 
 
 @lru_cache(maxsize=4096)
