@@ -19,8 +19,11 @@ from coterie.net.certificates import ASK, LEAKED, certify, checked, fingerprint,
 
 LARGEST = 64 * 1024
 """Bytes of a card; a real one has about one thousand."""
-DOTS = 512
-"""Dots in a card; a real one has few, and a key of thousands (`a.a.a.…`) takes the reader of TOML many seconds."""
+MARKS, MOST = b".=[{,#\n", 512
+"""Dots, keys, lists, comments and lines of a card, and how many there may be in all: a real one has about fifty.
+
+A table of hundreds of dots (`[a.a.a.…]`) takes the reader of TOML so many steps for each of thousands of keys in it.
+"""
 SOON = timedelta(days=14)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -315,8 +318,9 @@ def _table(content: bytes, path: object, keys: tuple[str, ...], cure: str) -> di
         raise PeerError(f"{path} is too large", expected=f"at most {LARGEST} bytes", cure=cure)
     if b"PRIVATE KEY" in content:
         raise PeerError(f"there is a private key in {path}", cure=LEAKED)
-    if (dots := content.count(b".")) > DOTS:
-        raise PeerError(f"{path} is damaged", expected=f"at most {DOTS} dots", got=f"{dots}", cure=cure)
+    if (marks := len(content) - len(content.translate(None, MARKS))) > MOST:
+        expected = f"at most {MOST} dots, keys and lines"
+        raise PeerError(f"{path} is damaged", expected=expected, got=f"{marks}", cure=cure)
     try:
         table = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:
