@@ -69,7 +69,7 @@ class Node(Bearing):
 
     async def round(self, number: int, transport: Transport, reachable: Iterable[int], evaluate: bool) -> None:
         """Drive the protocol's generator for one round; with `evaluate`, the model is scored after its training."""
-        job = self.job
+        job, self.judged = self.job, False
         self.number, self.transport, self.reachable, self.evaluating = number, transport, set(reachable), evaluate
         if self.steps and evaluate:
             self.steps.begin(self.params)
@@ -313,10 +313,10 @@ class Node(Bearing):
 
     def judge(self) -> None:
         """Measure this peer's model at the end of a round, unless it has not changed since it was measured last."""
-        trained = self.job.protocol.judged == "trained"
-        if trained or self.ledger.changed[self.node]:
-            self.score(merged=trained)
-        if not trained:
+        after_training = self.judged
+        if after_training or self.ledger.changed[self.node]:
+            self.score(merged=after_training)
+        if not after_training:
             self._gauge(merged=True)
 
     def score(self, merged: bool = False) -> None:
@@ -325,7 +325,7 @@ class Node(Bearing):
         if not merged or self.job.roster.merged:
             self._judge("merged" if merged else "test")
         if not merged:
-            self.ledger.changed[self.node] = False
+            self.ledger.changed[self.node], self.judged = False, True
             if self.job.roster.merged:
                 self.ledger.expect(mine)
             if len(self.job.roster.validation[self.node]):
