@@ -140,8 +140,8 @@ def pad(batches: list[Indices], height: int, most: int) -> tuple[Tensor, Tensor]
 
 def standing(rows: Indices) -> slice | Tensor:
     """Where some rows stand in a matrix: as a slice, if they do so one after the other."""
-    first, last = int(rows[0]), int(rows[-1])
-    return slice(first, last + 1) if (np.diff(rows) == 1).all() else torch.as_tensor(rows)
+    together = len(rows) > 0 and (np.diff(rows) == 1).all()
+    return slice(int(rows[0]), int(rows[-1]) + 1) if together else torch.as_tensor(rows)
 
 
 def stack_height(live: int, full: int) -> int:
